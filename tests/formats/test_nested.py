@@ -8,7 +8,7 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.formats.nested import join_lists
+from tidegate.formats.columns import join_lists
 
 
 @given(st.lists(st.tuples(*[st.none() | st.lists(st.none() | st.integers(0, 9), max_size=3)] * 3)), st.data())

@@ -13,7 +13,7 @@ from tests.formats.test_key_values import avro, fast_avro
 from tests.sources.test_record_parts import Unreadable, message, operator_of
 from tidegate.datatypes import BIGINT
 from tidegate.formats.contract import Decoded, WaitingForSchema
-from tidegate.formats.header_ids import HeaderSchemas
+from tidegate.formats.schema_ids import HeaderSchemas
 from tidegate.formats.schemas import FormatOptions, IdPlace, SchemaKind, SchemaText, UnknownSchema
 from tidegate.operators.builtin.kafka_source import MetadataColumn
 from tidegate.sources.messages import KafkaMessages

@@ -217,7 +217,7 @@ def _write_table(table: StateTable, frames: _Limited, target: TextIO) -> None:
     import polars as pl
 
     from tidegate.formats.columns import polars_type
-    from tidegate.formats.json_text import json_text
+    from tidegate.formats.text import json_text
 
     def text(name: str, kind: Any) -> pl.Expr:
         column = pl.col(name)

@@ -107,6 +107,22 @@ class Messages(Protocol):
         """Returns the messages from index `start` up to, but not including, `end`."""
 
 
+class _Values:
+    memory = None
+
+    def __init__(self, values: Sequence[bytes | None]) -> None:
+        self.values = values
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+
+def messages_of_values(values: Sequence[bytes | None]) -> Messages:
+    """Returns messages of which only the values are known, for decoders of formats with schemas."""
+    messages: Any = _Values(values)
+    return messages  # type: ignore[no-any-return]  # without the other parts
+
+
 class Decoded(NamedTuple):
     """The rows of the good messages with exactly the requested columns, and the bad messages, both in order."""
 

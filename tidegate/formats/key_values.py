@@ -16,15 +16,14 @@ import polars as pl
 from tidegate.datatypes import DataType
 from tidegate.formats import keys
 from tidegate.formats.columns import type_of
-from tidegate.formats.contract import WaitingForSchema
+from tidegate.formats.contract import WaitingForSchema, messages_of_values
 from tidegate.formats.failures import FailureKind, RecordFailure
-from tidegate.formats.json_text import json_text
 from tidegate.formats.kinds.json.reader import Decode, JsonDecoder, decode_json
 from tidegate.formats.kinds.json.types import describe_unexpected_value
 from tidegate.formats.registry import FORMATS
 from tidegate.formats.schema_keys import KEY, KeySchemas, record_options
 from tidegate.formats.schemas import FormatOptions, Schemas
-from tidegate.formats.text import key_bytes
+from tidegate.formats.text import json_text, key_bytes
 
 
 class ReadKeys(NamedTuple):
@@ -113,15 +112,6 @@ def _find_unexpected_values(
     return [RecordFailure(row, FailureKind.NO_DECLARED_FIELD, text) for row, text in texts if text]
 
 
-class _Values:
-    """Messages with keys as values; decoders of such formats access only values."""
-
-    memory = None
-
-    def __init__(self, values: Sequence[bytes]) -> None:
-        self.values = values
-
-
 class SchemaKeyReader:
     """Reads keys in a format with schemas (`schema_keys.py`)."""
 
@@ -133,8 +123,7 @@ class SchemaKeyReader:
     def read(self, found: Sequence[bytes | None]) -> ReadKeys | WaitingForSchema:
         """Decodes keys; NULL for a record without a key."""
         rows = [row for row, data in enumerate(found) if data is not None]
-        messages: Any = _Values([data for data in found if data is not None])
-        decoded = self._decoder.decode(messages)
+        decoded = self._decoder.decode(messages_of_values([data for data in found if data is not None]))
         if isinstance(decoded, WaitingForSchema):
             return decoded
         column = decoded.frame[KEY].alias(self._name)

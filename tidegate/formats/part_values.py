@@ -10,11 +10,10 @@ import msgspec
 import polars as pl
 
 from tidegate.formats import keys
-from tidegate.formats.columns import polars_type
+from tidegate.formats.columns import cut_lists, join_lists, polars_type
 from tidegate.formats.contract import Encoded, Encoder, FlatHeaders, Headers
 from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.formats.key_values import SchemaKeyWriter, key_writer
-from tidegate.formats.nested import cut_lists, join_lists
 from tidegate.formats.record_parts import CARRIED_HEADERS, HEADERS_TYPE, HeaderRules, RecordParts
 from tidegate.formats.schema_ids import bare_options
 from tidegate.formats.text import ExpressionEncoder

@@ -10,12 +10,11 @@ import polars as pl
 from tidegate.formats import keys
 from tidegate.formats.contract import Columns, Encoded, Headers
 from tidegate.formats.failures import FailureKind, RecordFailure
-from tidegate.formats.header_ids import KEY_HEADER, VALUE_HEADER
 from tidegate.formats.part_values import PartsEncoder, header_pairs, header_size
 from tidegate.formats.record_limits import RecordLimits, find_refused, is_at_edge
 from tidegate.formats.record_parts import NO_PARTS, RecordParts
 from tidegate.formats.registry import FORMATS
-from tidegate.formats.schema_ids import bare_options
+from tidegate.formats.schema_ids import KEY_HEADER, VALUE_HEADER, bare_options
 from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, IdPlace
 from tidegate.native.library import loaded
 from tidegate.native.records import LentRecords

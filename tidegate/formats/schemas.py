@@ -53,7 +53,7 @@ class IdPlace(StrEnum):
     PREFIX = "prefix"
     """In front of the value: a zero byte, then the id in four bytes (Confluent's wire format)."""
     HEADER = "header"
-    """In a header of the record (`header_ids.py`); in front of the value if there is no such header."""
+    """In a header of the record (`schema_ids.py`); in front of the value if there is no such header."""
     NONE = "none"
     """Nowhere: all records have the schema that the pipeline file names."""
 

@@ -21,9 +21,9 @@ from tidegate.expressions.expression import ColumnReference, Expression
 from tidegate.expressions.typing_rules import derive_cast_remedy
 from tidegate.formats import keys
 from tidegate.formats.contract import FormatRefusal
-from tidegate.formats.header_ids import KEY_HEADER, VALUE_HEADER
 from tidegate.formats.record_parts import HeaderRules
 from tidegate.formats.registry import FORMATS
+from tidegate.formats.schema_ids import KEY_HEADER, VALUE_HEADER
 from tidegate.formats.schema_keys import check_key_type, key_type
 from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, IdPlace, SchemaText
 from tidegate.operators.builtin.kafka_sink import TopicChoice

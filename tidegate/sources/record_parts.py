@@ -12,15 +12,14 @@ from typing import Final
 
 import polars as pl
 
-from tidegate.formats.columns import TIMESTAMP, polars_type
+from tidegate.formats.columns import TIMESTAMP, cut_lists, polars_type
 from tidegate.formats.contract import Columns, Decoded, Decoder, FlatHeaders, Headers, WaitingForSchema
 from tidegate.formats.failures import FailureKind, RecordFailure
-from tidegate.formats.header_ids import KEY_HEADER, UNREADABLE_NAME, HeaderIdDecoder, HeaderSchemas
 from tidegate.formats.key_values import AS_THEY_ARE, ReadKey, ReadKeys, key_reader, read_as_they_are
-from tidegate.formats.nested import cut_lists
 from tidegate.formats.part_values import flatten_headers
 from tidegate.formats.record_parts import CARRIED_HEADERS, HEADERS_TYPE
 from tidegate.formats.registry import FORMATS
+from tidegate.formats.schema_ids import KEY_HEADER, UNREADABLE_NAME, HeaderIdDecoder, HeaderSchemas
 from tidegate.formats.schemas import IdPlace, Schemas
 from tidegate.operators.builtin.kafka_source import DELETED, SKIP, TOMBSTONE, MetadataColumn, SourceOperator
 from tidegate.operators.runtime import system_columns

@@ -17,7 +17,7 @@ from polars.testing import assert_frame_equal
 
 from tidegate.formats.columns import type_instance
 from tidegate.formats.dead_letters import ROW_BYTES_MAX
-from tidegate.formats.dead_letters.rows import render_rows, render_types
+from tidegate.formats.dead_letters.frames import render_rows, render_types
 
 LARGEST = struct.unpack("f", b"\xff\xff\x7f\x7f")[0]
 ROW: dict[str, tuple[pl.DataType, list[Any]]] = {

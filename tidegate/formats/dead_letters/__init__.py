@@ -1,8 +1,7 @@
 """Dead letters: records that could not be processed, as rows of the pipeline and as records of the dead-letter topic.
 
-`frames.py` creates the rows where a record fails, `rows.py` the text of the failed row, and `encoder.py` the records
-where they are written. If KIP-1034 (Kafka Streams) defines a header for a fact, the dead letter uses that header, so
-that tools for those letters can read these.
+`frames.py` creates the rows where a record fails, `encoder.py` the records where they are written. If KIP-1034 (Kafka
+Streams) defines a header for a fact, the dead letter uses that header, so that tools for those letters can read these.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ DEAD_LETTER_COLUMNS: Final[tuple[tuple[str, DataType], ...]] = (
 """Columns of rows about failed records.
 
 `bytes` is one of the constants below and tells what is known of key, value, headers and timestamp (ms since 1970).
-`row` is the failed row and `row_types` its types (`rows.py`), NULL if there is none. `row_bytes` is the size of a row
+`row` is the failed row and `row_types` its types (`frames.py`), NULL if there is none. `row_bytes` is the size of a row
 that is left out. `port` is the input of the step on which the row arrived, NULL if the row is a result of the step.
 `tries` is how often the row was replayed at the step before, NULL if never. `cluster` is the one of the topic.
 """

@@ -40,7 +40,7 @@ class DeadLetter(msgspec.Struct, frozen=True):
     """What is known of the record: one of the constants of the package."""
     value_size: int | None
     row: str | None
-    """The failed row as JSON (`rows.py`)."""
+    """The failed row as JSON (`frames.py`)."""
     row_types: str | None
     row_masked: int | None
     row_size: int | None

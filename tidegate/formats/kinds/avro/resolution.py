@@ -1,8 +1,8 @@
 """Resolution of a writer's schema: the type as which the reader reads each field, or why there is none.
 
-fastavro implements Avro's resolution rules (`values.py`). Here they are checked once per schema, so that the error for
-an incompatible schema names the place. There are additional rules: a timestamp has the unit with which it was written,
-whatever the reader's schema sets, and a decimal must have the writer's scale.
+fastavro implements Avro's resolution rules (`reference.py`). Here they are checked once per schema, so that the error
+for an incompatible schema names the place. There are additional rules: a timestamp has the unit with which it was
+written, whatever the reader's schema sets, and a decimal must have the writer's scale.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import polars as pl
 from typing_extensions import override
 
 from tidegate.datatypes import BINARY, STRING, DataType
-from tidegate.formats.columns import polars_type
+from tidegate.formats.columns import cut_lists, polars_type
 from tidegate.formats.contract import Columns, Encoded, Encoder
 from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.formats.kinds.cloudevents.attributes import (
@@ -26,7 +26,6 @@ from tidegate.formats.kinds.cloudevents.attributes import (
     is_media_type,
 )
 from tidegate.formats.kinds.json.writer import json_objects
-from tidegate.formats.nested import cut_lists
 from tidegate.formats.record_parts import HEADERS_TYPE
 from tidegate.formats.text import json_ready, timestamp_text
 

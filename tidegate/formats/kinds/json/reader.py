@@ -38,7 +38,7 @@ from typing_extensions import override
 
 from tidegate.datatypes import FIRST_MOMENT, LAST_MOMENT, TIMESTAMP, DataType, entry_of
 from tidegate.formats.columns import TIMESTAMP as MOMENT
-from tidegate.formats.columns import make_decimals, polars_type
+from tidegate.formats.columns import Parts, make_decimals, make_nested, polars_type
 from tidegate.formats.contract import Columns, Decoded, Decoder, Messages
 from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.formats.in_memory import MemoryDecoder
@@ -54,7 +54,6 @@ from tidegate.formats.kinds.json.types import (
     rephrase,
     texts_of_fields,
 )
-from tidegate.formats.nested import Parts, make_nested
 from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, UnknownFields
 from tidegate.native.json import JSON, RecordDecoder, is_supported
 from tidegate.native.library import loaded

@@ -1,7 +1,7 @@
 """Columns to JSON: one object per row, fields in column order, NULL fields kept as `null`.
 
-Values are written as in `text.py` and `json_text.py`. JSON has no NaN and no infinities, which are written as `null`: a
-reader that expects a number could not use a string, and a single field should not fail the record. Other formats have
+Values are written as in `text.py`. JSON has no NaN and no infinities, which are written as `null`: a reader that
+expects a number could not use a string, and a single field should not fail the record. Other formats have
 `record_of_json`: records that people write as JSON become records of the format.
 """
 
@@ -14,9 +14,8 @@ from typing_extensions import override
 
 from tidegate.formats.columns import polars_type
 from tidegate.formats.contract import Columns, Decoded, Encoder, FormatRefusal, WaitingForSchema
-from tidegate.formats.json_text import is_composed, json_objects_of
 from tidegate.formats.kinds.json.reader import JsonDecoder
-from tidegate.formats.text import ExpressionEncoder, json_ready
+from tidegate.formats.text import ExpressionEncoder, is_composed, json_objects_of, json_ready
 from tidegate.native.json import WRITTEN_KINDS, JsonWriter
 from tidegate.native.library import loaded
 

@@ -32,7 +32,7 @@ VALUE: Final = "value"
 HEADERS: Final = "headers"
 
 Row = dict[str, Any]
-"""A row as JSON (`formats/dead_letters/rows.py`)."""
+"""A row as JSON (`formats/dead_letters/frames.py`)."""
 
 
 class RetryInput(msgspec.Struct, frozen=True):

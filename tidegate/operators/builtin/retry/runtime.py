@@ -11,9 +11,8 @@ from typing_extensions import override
 
 from tidegate.formats.columns import make_column, polars_type
 from tidegate.formats.dead_letters import NO_RECORD, RETRY_TRIES
-from tidegate.formats.dead_letters.frames import DEAD_LETTER_SCHEMA
+from tidegate.formats.dead_letters.frames import DEAD_LETTER_SCHEMA, restore_value
 from tidegate.formats.dead_letters.letter import DeadLetter, read_dead_letter
-from tidegate.formats.dead_letters.rows import restore_value
 from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.formats.record_parts import CARRIED_HEADERS, HEADERS_TYPE
 from tidegate.formats.row_kinds import ROW_KIND
