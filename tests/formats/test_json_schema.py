@@ -77,11 +77,14 @@ def test_properties_are_columns() -> None:
         ({"a": {"$ref": "other.json"}}, "the reference `other.json` does not exist"),
         ({"a": {"type": "array", "items": {"$ref": "#"}}}, "or contains itself"),
         ({"a": {"$ref": "#anchor"}}, "the reference `#anchor` has no target"),
-        ({"__tidegate_a": {"type": "string"}}, r"`\$\.__tidegate_a`: names of columns that begin with `__tidegate`"),
-        ({"*": {"type": "string"}}, r"`\$\.\*`: the name is reserved for several columns"),
+        ({"__tidegate_a": {"type": "string"}}, r"`\$\.__tidegate_a`: names that begin with `__tidegate`"),
+        ({"*": {"type": "string"}}, r"`\$\.\*`: its name is reserved for several columns"),
         ({'a"b': {"type": "string"}}, "a quote, a backslash or a control character"),
-        ({"": {"type": "string"}}, "a property has an empty name"),
-        ({"a": {"type": "array", "items": {"properties": {"b\n": {"type": "string"}}}}}, r"`\$\.a\[\]`: the name"),
+        ({"": {"type": "string"}}, "its name is empty"),
+        (
+            {"a": {"type": "array", "items": {"properties": {"b\n": {"type": "string"}}}}},
+            r"`\$\.a\[\]\.b\\n`: its name",
+        ),
         ({"a": {"additionalProperties": {"properties": {"x" * 101: {"type": "string"}}}, "type": "object"}}, "101"),
     ],
 )

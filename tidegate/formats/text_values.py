@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 import polars as pl
 
-from tidegate.datatypes import FIRST_MOMENT, FLOAT_BOUND, LAST_MOMENT, DataType
+from tidegate.datatypes import FLOAT_BOUND, DataType
 from tidegate.formats.columns import make_decimals, make_series, polars_type
 from tidegate.formats.contract import Columns, Decoded
 from tidegate.formats.failures import FailureKind, RecordFailure
@@ -113,10 +113,7 @@ def _date(text: str) -> int:
 
 def _timestamp(text: str) -> int:
     found = read_moment(text)
-    micros = (found - (_LOCAL_EPOCH if found.tzinfo is None else _EPOCH)) // _MICROSECOND
-    if not FIRST_MOMENT <= micros <= LAST_MOMENT:
-        raise OverflowError
-    return micros
+    return (found - (_LOCAL_EPOCH if found.tzinfo is None else _EPOCH)) // _MICROSECOND
 
 
 def _timestamp_ntz(text: str) -> int:

@@ -1,6 +1,6 @@
 """Converts values of an event's row as written to values of the declared columns.
 
-The meaning of values follows from the logical type or Connect's name (`schemas.py`), and texts are read as in
+The meaning of values follows from the logical type or Connect's name (`avro_schemas.py`), and texts are read as in
 `debezium` for JSON. There are two ways with the same result: functions that convert one value, and explain why one does
 not fit its column; and steps for C, which leaves over the events with values that it is not certain of.
 """
@@ -97,8 +97,6 @@ def find_reader(one: AvroType, kind: DataType, place: str, unit: str) -> Read:
     """
     one = one.bare
     if one.kind == "union" and column_type(plain(one), place) == kind:
-        if kind.kind != "struct":
-            return unchanged
         members = [branch for branch in plain(one).branches if branch.kind != "null"]
         one = AvroType("record", fields=tuple(AvroField(f"member{at}", each) for at, each in enumerate(members)))
     try:
@@ -210,15 +208,12 @@ def _read_calendar(read: Callable[[Any], dt.date], value: Any) -> int:
         found = read(value)
     except ValueError as error:
         reason = rephrase(str(error))
-        if isinstance(value, int):
+        if isinstance(value, int) or isinstance(error, OverflowError):
             raise UnfitValue(FailureKind.OUT_OF_RANGE, reason.removeprefix(_NUMBER)) from error
         raise UnfitValue(FailureKind.WRONG_TYPE, f"{reason}, got the text {shown(value)}") from error
     if not isinstance(found, dt.datetime):
         return (found - _EPOCH.date()).days
-    micros = ((found if found.tzinfo else found.replace(tzinfo=dt.UTC)) - _EPOCH) // _MICROSECOND
-    if not FIRST_MOMENT <= micros <= LAST_MOMENT:  # moved by its offset
-        raise UnfitValue(FailureKind.OUT_OF_RANGE, "a timestamp in UTC is before the year 1 or after 9999")
-    return micros
+    return ((found if found.tzinfo else found.replace(tzinfo=dt.UTC)) - _EPOCH) // _MICROSECOND
 
 
 def _read_decimal(read: Callable[[Any], Decimal], value: Any) -> Decimal:

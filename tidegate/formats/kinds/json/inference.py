@@ -21,8 +21,6 @@ from tidegate.datatypes import (
     BOOLEAN,
     DATE,
     DOUBLE,
-    FIRST_MOMENT,
-    LAST_MOMENT,
     MAX_PRECISION,
     RESERVED,
     STRING,
@@ -42,8 +40,6 @@ NAME_LENGTH_MAX: Final = 100
 UNSIGNED_PRECISION: Final = 20
 """Digits of the largest unsigned 64-bit integer."""
 _INTEGER_MIN, _INTEGER_MAX = -(2**63), 2**63 - 1
-_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-_MICROSECOND: Final = dt.timedelta(microseconds=1)
 _LIKE_A_DATE: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
 _MOMENTS: Final = {"date": DATE, "timestamp": TIMESTAMP}
 _TOO_LARGE: Final = "a number that exceeds all types"
@@ -168,12 +164,13 @@ def _text_kind(text: str) -> str:
     if not _LIKE_A_DATE.match(text):
         return "string"
     try:
-        moment = read_moment(text)
+        read_moment(text)
+    except OverflowError:
+        return "string"
     except ValueError:
         pass
     else:
-        aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=dt.UTC)
-        return "timestamp" if FIRST_MOMENT <= (aware - _EPOCH) // _MICROSECOND <= LAST_MOMENT else "string"
+        return "timestamp"
     try:
         msgspec.convert(text, dt.date)
     except msgspec.ValidationError:
@@ -222,7 +219,7 @@ def _resolve_struct(seen: _Seen, path: str, left_out: list[LeftOut], depth: int)
 
 def _resolve_fields(seen: _Seen, path: str, left_out: list[LeftOut], depth: int) -> Iterator[tuple[str, DataType]]:
     for name, below in seen.fields.items():
-        reason = _refused_field(name)
+        reason = refused_field(name)
         if reason:
             left_out.append(LeftOut(f"{path}.{name}", reason))
             continue
@@ -235,10 +232,11 @@ def refused_column(name: str) -> str:
     """Returns why a pipeline file does not accept a column name."""
     if is_reserved(name):
         return f"names that begin with `{RESERVED}` belong to Tidegate"
-    return "its name is reserved for several columns" if is_pattern(name) else _refused_field(name)
+    return "its name is reserved for several columns" if is_pattern(name) else refused_field(name)
 
 
-def _refused_field(name: str) -> str:
+def refused_field(name: str) -> str:
+    """Returns why a pipeline file does not accept the name of a field."""
     if not name:
         return "its name is empty"
     if len(name) > NAME_LENGTH_MAX:

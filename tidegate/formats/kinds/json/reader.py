@@ -36,7 +36,7 @@ import msgspec
 import polars as pl
 from typing_extensions import override
 
-from tidegate.datatypes import FIRST_MOMENT, LAST_MOMENT, TIMESTAMP, DataType, entry_of
+from tidegate.datatypes import TIMESTAMP, DataType
 from tidegate.formats.columns import TIMESTAMP as MOMENT
 from tidegate.formats.columns import Parts, make_decimals, make_nested, polars_type
 from tidegate.formats.contract import Columns, Decoded, Decoder, Messages
@@ -45,6 +45,7 @@ from tidegate.formats.in_memory import MemoryDecoder
 from tidegate.formats.kinds.json.types import (
     DOES_NOT_FIT,
     FRAMED,
+    OUTSIDE,
     OwnTypes,
     convert,
     describe_framed,
@@ -58,15 +59,15 @@ from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, UnknownFields
 from tidegate.native.json import JSON, RecordDecoder, is_supported
 from tidegate.native.library import loaded
 
-_BOUND = re.compile(rf"Expected `(int|float)` [<>]=|^(Number|Integer value) out of range|{DOES_NOT_FIT}decimal")
+_BOUND = re.compile(
+    rf"Expected `(int|float)` [<>]=|^(Number|Integer value) out of range|{DOES_NOT_FIT}decimal|^{OUTSIDE}"
+)
 _TRUNCATED = "Input data was truncated"
 _HALF = re.compile(rb'\\u[dD][89abAB][0-9a-fA-F]{2}"')
 """At the end of a string: msgspec looks for the other half beyond the end of a short value."""
 _UNKNOWN_FIELD = "Object contains unknown field"
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _FLOATS = frozenset({"float", "double"})
-_LAST_YEARS = frozenset({dt.MINYEAR, dt.MAXYEAR})
-_YEAR = attrgetter("year")
 
 
 Decode = Callable[[Any], Any]
@@ -108,8 +109,6 @@ class JsonDecoder(Decoder):
         self._needed = [name for name, _ in declared] if needs_field and not rest else []
         """Fields of which a text with fields must have at least one."""
         self._empty = record()
-        self._moments = [one for one in fields if one.outside is not None]
-        """Fields that contain timestamps."""
 
     @override
     def decode(self, messages: Messages) -> Decoded:
@@ -142,7 +141,7 @@ class JsonDecoder(Decoder):
         frame = self._frame(records)
         if self._needed and self._refuse_unexpected_values(frame, values, records, failures):
             frame = self._frame(records)
-        return self._within_calendar(frame, records, failures) if self._moments else Decoded(frame, failures)
+        return Decoded(frame, failures)
 
     def explain(self, row: int, value: bytes | None, error: Exception) -> RecordFailure:
         """Explains why a value was rejected. Decoders of other syntaxes override this and the two below."""
@@ -178,24 +177,6 @@ class JsonDecoder(Decoder):
         failures.sort(key=attrgetter("row"))
         records[:] = [record for at, record in enumerate(records) if at not in found]
         return bool(found)
-
-    def _within_calendar(self, frame: pl.DataFrame, records: list[Any], failures: list[RecordFailure]) -> Decoded:
-        """Removes rows with a timestamp that its offset moves out of the years 1 to 9999 and that could not be read."""
-        looked_at = [one for one in self._moments if one.name in frame.columns or one.may_be_outside(records)]
-        if not looked_at:
-            return Decoded(frame, failures)
-        unread = [one.column(records) for one in looked_at if one.name not in frame.columns]
-        found = frame.hstack(unread).select(one.outside for one in looked_at if one.outside is not None)
-        bad = found.select(pl.any_horizontal(pl.all())).to_series()
-        if not bad.any():
-            return Decoded(frame, failures)
-        failed = {failure.row for failure in failures}
-        places = [row for row in range(frame.height + len(failures)) if row not in failed]
-        for index in bad.arg_true():
-            name = next(column for column in found.columns if found[column][index])
-            message = f"a timestamp in UTC is before the year 1 or after 9999 - at `$.{name}`"
-            failures.append(RecordFailure(places[index], FailureKind.OUT_OF_RANGE, message))
-        return Decoded(frame.filter(~bad), sorted(failures, key=attrgetter("row")))
 
     def _frame(self, records: list[Any]) -> pl.DataFrame:
         if not records:
@@ -234,20 +215,12 @@ class _Field:
     def __init__(self, index: int, name: str, kind: DataType) -> None:
         self.name = name
         self.type = polars_type(kind)
-        outside = _outside_calendar(pl.col(name), kind)
-        self.outside = None if outside is None else outside.fill_null(value=False).alias(name)
-        """Finds timestamps out of range in its column; None for a type without timestamps."""
         self._kind = kind
         self._value = attrgetter(f"f{index}")
-        self._plain = kind == TIMESTAMP
 
     def column(self, records: list[Any]) -> pl.Series:
         """Returns the column of its values."""
         return make_nested(self.name, self._kind, list(map(self._value, records)), _PARTS)
-
-    def may_be_outside(self, records: list[Any]) -> bool:
-        """Returns whether the column needs a check: an offset moves a timestamp by less than a day."""
-        return not self._plain or not _LAST_YEARS.isdisjoint(map(_YEAR, filter(None, map(self._value, records))))
 
 
 def make_moments(name: str, values: Sequence[dt.datetime | None]) -> pl.Series:
@@ -268,18 +241,6 @@ def _floats(name: str, kind: DataType, values: Sequence[float | str | None]) -> 
         return pl.Series(name, values, dtype=polars_type(kind))
     except TypeError:  # some values are texts
         return pl.Series(name, [None if one is None else float(one) for one in values], dtype=polars_type(kind))
-
-
-def _outside_calendar(value: pl.Expr, kind: DataType) -> pl.Expr | None:
-    """Finds timestamps out of range in `value`; None for a type without timestamps."""
-    if kind == TIMESTAMP:
-        return ~value.to_physical().is_between(FIRST_MOMENT, LAST_MOMENT)
-    if kind.element is not None:
-        inside = _outside_calendar(pl.element(), entry_of(kind) if kind.kind == "map" else kind.element)
-        return None if inside is None else value.list.eval(inside).list.any()
-    parts = [_outside_calendar(value.struct.field(name), part) for name, part in kind.fields]
-    known = [part.fill_null(value=False) for part in parts if part is not None]
-    return pl.any_horizontal(known) if known else None
 
 
 class _DecodedParts(Parts):

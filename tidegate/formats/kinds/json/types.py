@@ -175,6 +175,14 @@ LOCAL: Final = Annotated[dt.datetime, msgspec.Meta(tz=False)]
 """A timestamp without an offset, for msgspec."""
 
 
+OUTSIDE: Final = "a timestamp in UTC is before the year 1 or after 9999"
+_LAST_YEARS: Final = (dt.MINYEAR, dt.MAXYEAR)
+
+
+class OutsideCalendar(ValueError, OverflowError):
+    """A timestamp that its offset moves out of the years 1 to 9999."""
+
+
 def read_moment(value: Any, kind: Any = dt.datetime) -> dt.datetime:
     """Parses an RFC 3339 text; `kind` is `LOCAL` for a timestamp without an offset. Raises ValueError.
 
@@ -183,11 +191,16 @@ def read_moment(value: Any, kind: Any = dt.datetime) -> dt.datetime:
     if value.__class__ is str and len(value) > _MOMENT_TEXT:
         value = _cut(r"\1", value, 1)
     try:
-        return msgspec.convert(value, kind)  # type: ignore[no-any-return]  # msgspec returns the requested type
+        found: dt.datetime = msgspec.convert(value, kind)
+        if found.year in _LAST_YEARS and found.tzinfo is not None:
+            found.astimezone(dt.UTC)
     except msgspec.ValidationError as error:
         raise ValueError(str(error)) from error  # msgspec adds the place
     except UnicodeEncodeError as error:  # from the user's code: half of a surrogate pair
         raise ValueError("Invalid RFC3339 encoded datetime") from error
+    except OverflowError as error:
+        raise OutsideCalendar(OUTSIDE) from error
+    return found
 
 
 def read_local(value: Any) -> dt.datetime:

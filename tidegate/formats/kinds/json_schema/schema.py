@@ -14,23 +14,20 @@ from tidegate.datatypes import (
     DATE,
     DOUBLE,
     NESTED,
-    RESERVED,
     STRING,
     TIMESTAMP,
     DataType,
     Schema,
-    is_pattern,
-    is_reserved,
     map_of,
 )
 from tidegate.formats.contract import FormatRefusal
+from tidegate.formats.kinds.json.inference import refused_column, refused_field
 from tidegate.formats.schemas import SchemaKind, SchemaText
 
 DIALECT: Final = "http://json-schema.org/draft-07/schema#"
 DEPTH_MAX: Final = 20
 TYPES_MAX: Final = 10_000
 """Maximum number of types in a schema; those that `$ref` refers to count each time."""
-NAME_LENGTH_MAX: Final = 100
 _REMEDY: Final = "list the columns: `schema: {id: bigint}`"
 _TEXTS: Final = {"date": DATE, "date-time": TIMESTAMP}
 _SIMPLE: Final = {"boolean": BOOLEAN, "integer": BIGINT, "number": DOUBLE}
@@ -52,25 +49,18 @@ def read_columns(schema: SchemaText) -> Schema:
     """Returns the columns of records with this schema. Raises FormatRefusal, also for invalid column names."""
     columns = to_columns(schema)
     for name, kind in columns.items():
-        if is_reserved(name):
-            raise _refusal(f"$.{name}", f"names of columns that begin with `{RESERVED}` belong to Tidegate")
-        if is_pattern(name):
-            raise _refusal(f"$.{name}", "the name is reserved for several columns")
-        _check_names(DataType("struct", fields=((name, kind),)), "$")
+        if reason := refused_column(name):
+            raise _refusal(f"$.{repr(name[:100])[1:-1]}", reason)
+        _check_names(kind, f"$.{name}")
     return columns
 
 
 def _check_names(kind: DataType, place: str) -> None:
-    """Properties can have any name, but a declared field's must need no escapes in JSON (`fields/types.py`)."""
     if kind.element is not None:
         _check_names(kind.element, f"{place}.*" if kind.kind == "map" else f"{place}[]")
     for name, field in kind.fields:
-        if not name:
-            raise _refusal(place, "a property has an empty name, which columns cannot have")
-        if len(name) > NAME_LENGTH_MAX:
-            raise _refusal(place, f"the name of a property has {len(name)} characters, at most {NAME_LENGTH_MAX}")
-        if any(each in '"\\' or not each.isprintable() for each in name):
-            raise _refusal(place, f"the name {name!r} has a quote, a backslash or a control character")
+        if reason := refused_field(name):
+            raise _refusal(f"{place}.{repr(name[:100])[1:-1]}", reason)
         _check_names(field, f"{place}.{name}")
 
 
