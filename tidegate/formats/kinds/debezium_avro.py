@@ -15,9 +15,8 @@ from tidegate.formats.contract import Columns, Decoder, FormatRefusal
 from tidegate.formats.kinds.avro import record_name
 from tidegate.formats.kinds.avro.columns import derive_record, nullable, record_columns, schema_text
 from tidegate.formats.kinds.avro.schema import NAME, AvroField, AvroRefusal, AvroType, parse_schema, with_logical
-from tidegate.formats.kinds.debezium import ADDED, DebeziumFormat
+from tidegate.formats.kinds.debezium import ADDED, OP_FIELD, DebeziumFormat
 from tidegate.formats.kinds.debezium.avro_schemas import AFTER, BEFORE, meaning, parse_event, row_columns
-from tidegate.formats.kinds.debezium.envelope import OP_FIELD
 from tidegate.formats.kinds.debezium.json_values import NAMED, UNITS
 from tidegate.formats.schema_ids import prefix_of
 from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, SchemaKind, Schemas, SchemaText

@@ -1,6 +1,6 @@
 """Debezium's change events: inserts, updates and deletes of a table's rows, and the format of events in JSON.
 
-`envelope.py` and `changes.py` apply to any encoding; the other modules read events and values of one encoding each. The
+`envelope.py` applies to any encoding; the other modules read events and values of one encoding each. The
 format of events in Avro is `../debezium_avro.py`. There is no writer: sinks write rows.
 """
 
@@ -16,6 +16,8 @@ from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, Schemas
 
 DELETED: Final = "_deleted"
 OP: Final = "_op"
+OP_FIELD: Final = "op"
+"""The field of an event with its kind."""
 ADDED: Final[Schema] = {DELETED: BOOLEAN, OP: STRING}
 """The columns that every source has in addition to those of the row."""
 

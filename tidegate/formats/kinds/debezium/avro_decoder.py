@@ -21,7 +21,7 @@ from tidegate.formats.kinds.avro.columns import column_type
 from tidegate.formats.kinds.avro.decoder import find_null_index, skip_step
 from tidegate.formats.kinds.avro.reference import ReferenceReader
 from tidegate.formats.kinds.avro.schema import AvroType
-from tidegate.formats.kinds.debezium import ADDED
+from tidegate.formats.kinds.debezium import ADDED, OP_FIELD
 from tidegate.formats.kinds.debezium.avro_schemas import AFTER, BEFORE, Row, find_row, parse_event, plain, project
 from tidegate.formats.kinds.debezium.avro_values import (
     Read,
@@ -31,16 +31,15 @@ from tidegate.formats.kinds.debezium.avro_values import (
     find_step,
     unchanged,
 )
-from tidegate.formats.kinds.debezium.changes import make_frame
 from tidegate.formats.kinds.debezium.envelope import (
     DELETE,
-    OP_FIELD,
     ROWS,
     UPDATE,
     NoChange,
     find_no_change,
     is_unavailable,
     lacks_before,
+    make_frame,
     no_row_before,
     not_in_log,
 )

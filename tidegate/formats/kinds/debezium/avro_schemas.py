@@ -1,7 +1,7 @@
 """The meaning of values according to an event's Avro schema: Connect's names in addition to Avro's types. Pure.
 
 Connect's converters write few of its types as Avro's logical types. The others are numbers, texts and bytes with a
-`connect.name` (`io.debezium.time.MicroTimestamp` for a long), which is used as the logical type here. `values.py`
+`connect.name` (`io.debezium.time.MicroTimestamp` for a long), which is used as the logical type here. `avro_values.py`
 interprets them. The bytes are those of the type without it.
 """
 
@@ -27,7 +27,7 @@ from tidegate.formats.contract import Columns
 from tidegate.formats.failures import FailureKind
 from tidegate.formats.kinds.avro.columns import column_type
 from tidegate.formats.kinds.avro.schema import AvroField, AvroRefusal, AvroType, parse_schema, with_logical
-from tidegate.formats.kinds.debezium.envelope import OP_FIELD
+from tidegate.formats.kinds.debezium import OP_FIELD
 from tidegate.formats.kinds.debezium.json_values import DECIMAL, NAMED
 from tidegate.formats.schemas import SchemaText
 

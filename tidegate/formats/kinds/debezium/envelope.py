@@ -1,10 +1,16 @@
-"""The envelope of a change event in any encoding: its fields, and why an event is not a change of a row. Pure."""
+"""The envelope of a change event in any encoding: its fields, why an event is not a change of a row, and its rows."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
+import polars as pl
+
 from tidegate.formats.failures import FailureKind, RecordFailure
+from tidegate.formats.kinds.debezium import DELETED, OP, OP_FIELD
+from tidegate.formats.row_kinds import BEFORE, INSERT, ROW_KIND, UPDATE_AFTER
+from tidegate.formats.row_kinds import DELETE as DELETED_ROW
 
 UNAVAILABLE: Final = "__debezium_unavailable_value"
 """Debezium's placeholder for a value that is not available (`unavailable.value.placeholder`)."""
@@ -18,7 +24,6 @@ UNAVAILABLE_UUID: Final = "b68a35a7-17ad-35b3-af2a-ae46edb4545a"
 """The only element of an array of UUIDs that stands for the placeholder, derived from it."""
 ROWS: Final = {"c": "after", "r": "after", "u": "after", "d": "before"}
 """The field with the row, by `op`."""
-OP_FIELD: Final = "op"
 DELETE: Final = "d"
 UPDATE: Final = "u"
 _REMEDY: Final = "PostgreSQL writes it with `REPLICA IDENTITY FULL`, MySQL with `binlog_row_image=FULL`"
@@ -87,3 +92,29 @@ def not_in_log(place: str) -> NoChange:
 def incomplete(message: str, place: str) -> NoChange:
     """Returns the error for an event without a required part."""
     return NoChange(FailureKind.INCOMPLETE_CHANGE, f"{message} - at `{place}`")
+
+
+# -- rows as frames ----------------------------------------------------------------------------------------------------
+
+
+_KINDS: Final = {UPDATE: UPDATE_AFTER, DELETE: DELETED_ROW}
+
+
+def make_frame(
+    rows: Iterable[pl.Series], ops: pl.Series, output: Sequence[str], before: Iterable[pl.Series] | None
+) -> pl.DataFrame:
+    """Adds the columns that every source has to the rows' columns; returns those in `output`, in its order.
+
+    `before` holds columns of the rows before updates, in the order of the updates; None if there are no retractions.
+    """
+    made = {one.name: one for one in (*rows, (ops == DELETE).alias(DELETED), ops.alias(OP))}
+    columns = [made[name] for name in output]
+    if before is not None:
+        updates = (ops == UPDATE).arg_true()
+        places = _NOWHERE.new_from_index(0, len(ops)).scatter(updates, range(len(updates)))
+        kinds = ops.replace_strict(_KINDS, default=INSERT, return_dtype=pl.Int8())
+        columns += [kinds.alias(ROW_KIND), *(one.gather(places).alias(f"{BEFORE}{one.name}") for one in before)]
+    return pl.DataFrame(columns) if columns else pl.DataFrame(height=len(ops))
+
+
+_NOWHERE: Final = pl.Series([None], dtype=pl.UInt32())

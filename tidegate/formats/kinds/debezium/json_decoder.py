@@ -18,7 +18,6 @@ from tidegate.datatypes import holds_kind
 from tidegate.formats.contract import Columns, Decoded, Decoder, Messages
 from tidegate.formats.failures import RecordFailure
 from tidegate.formats.kinds.debezium import ADDED, OP
-from tidegate.formats.kinds.debezium.changes import make_frame
 from tidegate.formats.kinds.debezium.envelope import (
     DELETE,
     ROWS,
@@ -32,6 +31,7 @@ from tidegate.formats.kinds.debezium.envelope import (
     incomplete,
     is_unavailable,
     lacks_before,
+    make_frame,
     no_row_before,
     not_in_log,
 )
