@@ -25,10 +25,9 @@ from tests.support.lookup_server import LookupServer
 from tidegate.datatypes import BIGINT, DOUBLE
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import OperatorName
-from tidegate.operators.calls.attempts import CallPolicy
-from tidegate.operators.calls.url_template import parse_url
+from tidegate.operators.calls.caller import CallPolicy
 from tidegate.operators.kinds.async_calls import AsyncOperator
-from tidegate.operators.kinds.http_calls import HttpOperator
+from tidegate.operators.kinds.http_calls import HttpOperator, parse_url
 from tidegate.operators.spec import Slot, StepOperator
 from tidegate.state.backends import choose_backend
 from tidegate.user_code.describe import CodeDescription

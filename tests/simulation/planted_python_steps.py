@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tidegate.operators.kinds.python import CLOCK_TIMERS, EVENT_TIMERS
-from tidegate.operators.kinds.python.running.batch_values import BatchValue
+from tidegate.operators.kinds.python.running.batches import BatchValue
 from tidegate.operators.kinds.python.running.rows import RowsRuntime
-from tidegate.operators.kinds.python.running.scope import RunningScope
+from tidegate.operators.kinds.python.running.states import RunningScope
 from tidegate.operators.kinds.python.running.timers import TimersRuntime
 from tidegate.operators.runtime import Out
 from tidegate.state.base import Share

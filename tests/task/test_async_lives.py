@@ -14,11 +14,10 @@ from tests.support.lookup_server import LookupServer, lookup_server
 from tests.task.async_lives import COLUMNS, NAME, Lives, history_of
 from tidegate.datatypes import DOUBLE
 from tidegate.formats.failures import BadRecordPolicy
-from tidegate.operators.calls.attempts import CallPolicy
+from tidegate.operators.calls.caller import CallPolicy
 from tidegate.operators.calls.spec import CallOperator
-from tidegate.operators.calls.url_template import parse_url
 from tidegate.operators.kinds.async_calls import AsyncOperator
-from tidegate.operators.kinds.http_calls import HttpOperator
+from tidegate.operators.kinds.http_calls import HttpOperator, parse_url
 from tidegate.user_code.describe import CodeDescription
 
 pytestmark = pytest.mark.slow

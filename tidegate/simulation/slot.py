@@ -17,8 +17,7 @@ from tidegate.ids import Attempt, TopicPartition
 from tidegate.kafka.tools import KafkaTools
 from tidegate.operators.builtin.dead_letters import Origin
 from tidegate.operators.builtin.kafka_source import SourceOperator
-from tidegate.operators.calls.attempts import CallPolicy
-from tidegate.operators.calls.caller import Asked, Caller, CallTarget, ThreadCaller
+from tidegate.operators.calls.caller import Asked, Caller, CallPolicy, CallTarget, ThreadCaller
 from tidegate.simulation.clusters import ClusterLinks
 from tidegate.simulation.kernel import Signal, SimCondition, VirtualProcess
 from tidegate.simulation.loop import VirtualLoop

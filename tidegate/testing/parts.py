@@ -24,8 +24,15 @@ from tidegate.operators.async_queue import CallFailure, PendingCall
 from tidegate.operators.builtin.dead_letters import Origin
 from tidegate.operators.builtin.kafka_sink import SinkOperator
 from tidegate.operators.builtin.kafka_source import SourceOperator
-from tidegate.operators.calls.attempts import CallPolicy, attempt_call
-from tidegate.operators.calls.caller import Asked, Caller, CallTarget, close_target, open_target
+from tidegate.operators.calls.caller import (
+    Asked,
+    Caller,
+    CallPolicy,
+    CallTarget,
+    attempt_call,
+    close_target,
+    open_target,
+)
 from tidegate.operators.runtime import ROWS_MAX
 from tidegate.plan.graph import Plan
 from tidegate.sinks.kafka import SinkPlacement

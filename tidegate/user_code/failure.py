@@ -14,6 +14,8 @@ from tidegate.errors import AttemptFailed
 
 TEXT_MAX: Final = 300
 """The maximum number of characters of an error in a message."""
+SHOWN_MAX: Final = 60
+"""The maximum number of characters of a value in a message."""
 _INSTALLED: Final = tuple(sysconfig.get_path(name) + os.sep for name in ("purelib", "platlib"))
 _NO_USERS: Final = (
     *("<", str(Path(__file__).parents[1]) + os.sep, *_INSTALLED),
@@ -46,6 +48,15 @@ def text_of(error: BaseException) -> str:
         return str(error)[:TEXT_MAX]
     except BaseException as another:  # noqa: BLE001  # as above; it may even call `sys.exit`
         return f"(its text raises {type(another).__name__})"
+
+
+def show_value(value: object) -> str:
+    """Renders a value for a message, truncated. It never raises, although the value may be of a class of the user's."""
+    try:
+        text = repr(value)
+    except Exception as error:  # noqa: BLE001  # too many digits, lists too deep, or user code
+        return f"a value of type {type(value).__name__} (its repr raises {type(error).__name__})"
+    return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}..."
 
 
 def find_place(error: BaseException) -> str:

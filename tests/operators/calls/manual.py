@@ -13,8 +13,7 @@ from tidegate.expressions.bounds import BATCH_BYTES_MAX
 from tidegate.formats.failures import BadRecordPolicy, FailureKind
 from tidegate.ids import OperatorName
 from tidegate.operators.async_queue import CallFailure, PendingCall
-from tidegate.operators.calls.attempts import CallPolicy
-from tidegate.operators.calls.caller import Asked, CallTarget
+from tidegate.operators.calls.caller import Asked, CallPolicy, CallTarget
 from tidegate.operators.calls.runtime import CallRuntime
 from tidegate.operators.kinds.async_calls import AsyncOperator
 from tidegate.operators.spec import Columns, Slot

@@ -10,7 +10,8 @@ import pytest
 from tidegate.datatypes import BIGINT, DOUBLE, STRING, TIMESTAMP, DataType, map_of
 from tidegate.formats.contract import Columns
 from tidegate.formats.failures import FailureKind
-from tidegate.operators.calls.answers import DictDecoder, JsonAnswerDecoder
+from tidegate.operators.calls.function import DictDecoder
+from tidegate.operators.calls.http_client import JsonAnswerDecoder
 
 COLUMNS: Columns = (("price", DOUBLE),)
 

@@ -10,7 +10,7 @@ import pytest
 
 from tidegate.formats.failures import FailureKind
 from tidegate.operators.async_queue import CallFailure
-from tidegate.operators.calls.attempts import (
+from tidegate.operators.calls.caller import (
     PAUSE_MAX_MS,
     CallPolicy,
     Refused,

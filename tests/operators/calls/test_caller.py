@@ -14,8 +14,7 @@ import pytest
 from tests.waiting import wait_until
 from tidegate.formats.failures import FailureKind
 from tidegate.operators.async_queue import PendingCall
-from tidegate.operators.calls.attempts import CallPolicy
-from tidegate.operators.calls.caller import JOIN_TIMEOUT_S, CallsFailed, CallTarget, ThreadCaller
+from tidegate.operators.calls.caller import JOIN_TIMEOUT_S, CallPolicy, CallsFailed, CallTarget, ThreadCaller
 
 POLICY = CallPolicy(timeout_ms=60_000, retries=0, backoff_ms=1, budget_ms=60_000)
 PATIENCE_S = 30.0
@@ -111,7 +110,7 @@ def test_a_failure_comes_back_as_one() -> None:
         assert call.failure is not None
         assert (call.failure.kind, call.failure.message) == (
             FailureKind.CALL_FAILED,
-            "ValueError: as asked, at test_caller.py:52 in _ask (1 attempt)",
+            "ValueError: as asked, at test_caller.py:51 in _ask (1 attempt)",
         )
 
 
@@ -122,7 +121,7 @@ def test_a_call_that_cancels_its_own_task_fails_and_is_not_lost() -> None:
         slot.wait_for(2)
         assert call.failure is not None
         assert (
-            call.failure.message == "the call was cancelled from within: CancelledError, at test_caller.py:50 in _ask"
+            call.failure.message == "the call was cancelled from within: CancelledError, at test_caller.py:49 in _ask"
         )
 
 
@@ -188,7 +187,7 @@ def test_a_call_that_blocks_all_others_is_named(caplog: pytest.LogCaptureFixture
     finally:
         target.released.set()
         caller.close()
-    said = "a call of look[0] has blocked all calls of its slot for 0.01 s, at test_caller.py:175 in _ask. "
+    said = "a call of look[0] has blocked all calls of its slot for 0.01 s, at test_caller.py:174 in _ask. "
     assert said in caplog.text
     assert "to_thread" in caplog.text
 

@@ -13,9 +13,8 @@ import polars as pl
 
 from tidegate.config.fields.columns import derive_type
 from tidegate.formats.columns import make_column, plain_values
-from tidegate.operators.calls.answers import DictDecoder
-from tidegate.operators.calls.attempts import CallPolicy, attempt_call
-from tidegate.operators.calls.function import FunctionTarget, rows_of
+from tidegate.operators.calls.caller import CallPolicy, attempt_call
+from tidegate.operators.calls.function import DictDecoder, FunctionTarget, rows_of
 
 COLUMNS = [
     ("price", derive_type("decimal(5,2)")),

@@ -11,7 +11,7 @@ import pytest
 from tests.support.lookup_server import LookupServer, lookup_server
 from tests.waiting import PATIENCE_S
 from tidegate.formats.failures import FailureKind
-from tidegate.operators.calls.attempts import Refused, Unavailable
+from tidegate.operators.calls.caller import Refused, Unavailable
 from tidegate.operators.calls.http_client import BODY_BYTES_MAX, HttpTarget, derive_retry_after_s
 
 pytestmark = pytest.mark.slow

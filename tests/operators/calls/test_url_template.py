@@ -8,7 +8,7 @@ import pytest
 
 from tidegate.operators.async_queue import CallFailure
 from tidegate.operators.calls.http_client import OVERHEAD_BYTES, AnswerCache
-from tidegate.operators.calls.url_template import UrlProblem, derive_requests, parse_url
+from tidegate.operators.kinds.http_calls import UrlProblem, parse_url
 
 
 @pytest.mark.parametrize(
@@ -62,9 +62,8 @@ def test_a_template_is_shown_as_it_was_written() -> None:
 
 
 def test_requests_of_rows() -> None:
-    template = parse_url("http://h/{a}")
-    assert derive_requests(template, {"a": ["x", None]}, 2) == ["http://h/x", None]
-    assert derive_requests(parse_url("http://h/"), {}, 3) == ["http://h/"] * 3
+    assert parse_url("http://h/{a}").derive_requests({"a": ["x", None]}, 2) == ["http://h/x", None]
+    assert parse_url("http://h/").derive_requests({}, 3) == ["http://h/"] * 3
 
 
 def test_answers_are_kept_for_their_time() -> None:

@@ -1,4 +1,6 @@
-"""HTTP lookups as a target of calls, by aiohttp: one session per subtask. Imported only where operators run."""
+"""HTTP lookups as a target of calls, by aiohttp: one session per subtask; and the answers as columns, by the rules of
+JSON sources. Imported only where operators run.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +8,20 @@ import asyncio
 import datetime as dt
 import email.utils
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import aiohttp
+import msgspec
 from typing_extensions import override
 from yarl import URL
 
 from tidegate import __version__
+from tidegate.formats.contract import Columns, Decoded
 from tidegate.formats.failures import FailureKind
-from tidegate.operators.calls.attempts import Refused, Unavailable
-from tidegate.operators.calls.caller import CallTarget
-from tidegate.user_code.failure import name_error
+from tidegate.formats.kinds.json.reader import JsonDecoder
+from tidegate.operators.calls.caller import CallTarget, Refused, Unavailable
+from tidegate.user_code.failure import SHOWN_MAX, name_error, show_value
 
 BYTES_MAX: Final = 32 << 20
 """The maximum size of one subtask's answers with their URLs."""
@@ -215,3 +219,26 @@ def _date(text: str) -> dt.datetime:
 def _shown(url: URL) -> str:
     text = str(url)
     return text if len(text) <= URL_SHOWN_MAX else f"{text[:URL_SHOWN_MAX]}..."
+
+
+class JsonAnswerDecoder:
+    """Decodes the bodies of HTTP answers. A missing field is NULL; None is a row of NULLs."""
+
+    def __init__(self, declared: Columns, output: Columns) -> None:
+        self._decoder = JsonDecoder(declared, output)
+
+    def decode(self, answers: Sequence[object]) -> Decoded:
+        """Returns the rows of the good answers in order, and the bad ones."""
+        bodies = [b"{}" if answer is None else answer for answer in answers]
+        decoded = self._decoder.decode_values(bodies)  # type: ignore[arg-type]  # the target returns bytes
+        failures = [
+            msgspec.structs.replace(one, message=f"the server answered {_body(bodies[one.row])}: {one.message}")
+            for one in decoded.failures
+        ]
+        return Decoded(decoded.frame, failures)
+
+
+def _body(answer: object) -> str:
+    """Returns the beginning of an answer, so that messages distinguish the server's text from the record."""
+    assert isinstance(answer, bytes)
+    return show_value(answer[: SHOWN_MAX + 1].decode("utf-8", "backslashreplace"))

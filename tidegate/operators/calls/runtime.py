@@ -18,7 +18,7 @@ from typing import Any, Final, Protocol, cast
 import polars as pl
 from typing_extensions import override
 
-from tidegate.formats.arrow import decode_frame, encode_frame
+from tidegate.formats.arrow import encode_frame
 from tidegate.formats.contract import Decoded
 from tidegate.formats.failures import RecordFailure
 from tidegate.formats.sizes import cut_frame
@@ -34,8 +34,6 @@ from tidegate.operators.async_queue import (
 )
 from tidegate.operators.calls.caller import CallTarget, ThreadCaller
 from tidegate.operators.calls.spec import IN_FLIGHT, CallOperator
-from tidegate.operators.calls.url_template import UrlTemplate, derive_requests
-from tidegate.operators.calls.waiting_rows import fit_rows
 from tidegate.operators.runtime import OperatorRuntime, OperatorState, Out, system_columns
 from tidegate.operators.spec import Slot
 from tidegate.state.operator_list import OperatorList
@@ -237,9 +235,7 @@ class CallRuntime(OperatorRuntime):
             return False
         self._resumed = True
         values = self._in_flight.values
-        frames = [
-            fit_rows(self._operator, decode_frame(rows)) for owner, count, rows in values if self._owns(owner, count)
-        ]
+        frames = [self._operator.decode_rows(rows) for owner, count, rows in values if self._owns(owner, count)]
         for frame in frames:
             self._ask(frame)
         return bool(frames)
@@ -248,13 +244,6 @@ class CallRuntime(OperatorRuntime):
         """Returns True if this subtask now owns the rows of a former subtask."""
         own, count = self._slot.subtask, self._slot.parallelism
         return own == (subtask if parallelism == count else subtask % count)
-
-
-def requests_of(template: UrlTemplate) -> Prepare:
-    """Returns a function that derives the URLs of rows."""
-    return lambda frame: derive_requests(
-        template, {name: frame[name].to_list() for name in template.columns}, frame.height
-    )
 
 
 def gather_rows(calls: Sequence[PendingCall]) -> list[pl.DataFrame]:

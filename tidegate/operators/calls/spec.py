@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
 from pydantic import Field
@@ -15,11 +15,18 @@ from tidegate.config.fields.units import render_duration
 from tidegate.datatypes import BIGINT, BINARY, DataType
 from tidegate.expressions.bounds import GROWING, Bound, Bounds, derive_identity, sum_bounds
 from tidegate.formats.failures import BadRecordPolicy
-from tidegate.operators.calls.attempts import CallPolicy
+from tidegate.formats.row_kinds import ROW_KIND, UPDATE_BEFORE
+from tidegate.operators.calls.caller import CallPolicy
+from tidegate.operators.event_time import TIME
 from tidegate.operators.fingerprint import Lineages
-from tidegate.operators.spec import Columns, StepOperator, render_columns
+from tidegate.operators.runtime import system_columns
+from tidegate.operators.spec import Columns, Requirement, StepOperator, render_columns
 from tidegate.operators.step import StepContext
 from tidegate.state.declaration import StateDeclaration, StateField, StateForm, declare_list
+from tidegate.state.errors import StateUnreadable
+
+if TYPE_CHECKING:
+    import polars as pl
 
 CAPACITY_MAX: Final = 10_000
 VALUE_BYTES: Final = 4096
@@ -35,6 +42,10 @@ IN_FLIGHT: Final = declare_list(
     StateForm.UNION,
 )
 """Rows whose answers are outstanding, as Arrow IPC, oldest first, with their subtask."""
+_REMEDY: Final = (
+    "start with the old definition, stop it with SIGTERM (its final checkpoint leaves nothing in flight), then "
+    "change it"
+)
 
 
 def order_refusal(order: str) -> str:
@@ -143,11 +154,34 @@ class CallOperator(StepOperator, frozen=True, kw_only=True):
 
     def _verify(self, value: tuple[Any, ...]) -> None:
         """Raises StateUnreadable for rows that the current step could not request again."""
-        from tidegate.formats.arrow import decode_frame
-        from tidegate.operators.calls.waiting_rows import fit_rows
-
         _, _, rows = value
-        fit_rows(self, decode_frame(rows))
+        self.decode_rows(rows)
+
+    def decode_rows(self, rows: bytes) -> pl.DataFrame:
+        """Returns rows in flight with the columns that the step has now. Raises StateUnreadable."""
+        from tidegate.formats.arrow import decode_frame
+        from tidegate.formats.columns import polars_type
+
+        frame, kept = decode_frame(rows), self.kept_rows()
+        wrong = [
+            f"have no column {name} {kind}"
+            for name, kind in kept
+            if name not in frame.columns or frame[name].dtype != polars_type(kind)
+        ]
+        if Requirement.EVENT_TIME in self.planned.carries and TIME not in frame.columns:
+            wrong.append("have no event time, which a downstream step now needs")
+        if Requirement.ROW_KIND in self.planned.carries and ROW_KIND not in frame.columns:
+            wrong.append("have no row kind, which a downstream step now needs")
+        elif not self.planned.some_kinds and ROW_KIND in frame.columns and (frame[ROW_KIND] == UPDATE_BEFORE).any():
+            wrong.append("contain retractions, which no downstream step processes now")
+        if wrong:
+            raise StateUnreadable(
+                f"{frame.height} rows in flight of {self.name} {wrong[0]} (they have "
+                f"{render_columns(frame.schema.items())}); {_REMEDY}",
+                operator=self.name,
+                state=IN_FLIGHT.name,
+            )
+        return frame.select([name for name, _ in kept] + system_columns(frame))
 
     @override
     def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:

@@ -67,8 +67,7 @@ class AsyncOperator(CallOperator, frozen=True, kw_only=True, tag="async"):
 
     @override
     def open(self, slot: Slot) -> OperatorRuntime:
-        from tidegate.operators.calls.answers import DictDecoder
-        from tidegate.operators.calls.function import FunctionTarget, rows_of
+        from tidegate.operators.calls.function import DictDecoder, FunctionTarget, rows_of
         from tidegate.operators.calls.runtime import CallRuntime
 
         decoder = DictDecoder(self.answers, self.kept_answers, self.code.reference)

@@ -1,19 +1,30 @@
-"""`http`: looks up each row at an HTTP server and adds fields of the JSON answer."""
+"""`http`: looks up each row at an HTTP server and adds fields of the JSON answer.
+
+`https://prices/{sku}?in={currency}` is a URL with columns in it. The host is fixed: a record decides what is requested,
+never from which host. Values are percent-encoded, so that each remains a single part of a path or of a query.
+"""
 
 from __future__ import annotations
 
+import datetime as dt
 import re
-from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
+from urllib.parse import quote, urlsplit
 
+import msgspec
 from pydantic import Field, SecretStr
 from typing_extensions import override
 
 from tidegate.config.fields.base import Settings
+from tidegate.config.fields.hosts import REMEDY, can_be_host
 from tidegate.config.fields.secrets import reveal
 from tidegate.config.fields.suggest import derive_suggestion
 from tidegate.config.fields.types import Properties, ValueCheck, choice, duration, refusal, require_text
 from tidegate.config.fields.units import render_duration
+from tidegate.formats.failures import FailureKind
+from tidegate.operators.async_queue import CallFailure
 from tidegate.operators.calls.spec import (
     CallOperator,
     CallSettings,
@@ -21,11 +32,98 @@ from tidegate.operators.calls.spec import (
     order_refusal,
     policy_of,
 )
-from tidegate.operators.calls.url_template import KINDS, UrlProblem, UrlTemplate, parse_url
 from tidegate.operators.fingerprint import digest
 from tidegate.operators.runtime import OperatorRuntime
 from tidegate.operators.spec import Slot
 from tidegate.operators.step import StepContext, StepKind
+
+if TYPE_CHECKING:
+    import polars as pl
+
+KINDS: Final = frozenset({"boolean", "tinyint", "smallint", "int", "bigint", "decimal", "string", "date"})
+"""The types of columns whose text form is unambiguous."""
+_PLACEHOLDER: Final = re.compile(r"\{([^{}]*)\}")
+
+
+class UrlProblem(Exception):
+    """A template that cannot be used: message and remedy."""
+
+    def __init__(self, message: str, remedy: str) -> None:
+        super().__init__(message)
+        self.message, self.remedy = message, remedy
+
+
+class UrlTemplate(msgspec.Struct, frozen=True):
+    """A parsed template. There is one more of `texts` than of `columns`. The first `in_path` columns precede the
+    query.
+    """
+
+    texts: tuple[str, ...]
+    columns: tuple[str, ...]
+    in_path: int
+
+    def fill(self, values: Sequence[object]) -> str | CallFailure | None:
+        """Returns the URL of a row from the values of `columns`; None if one is NULL, so that there is no request."""
+        parts = [self.texts[0]]
+        for place, value in enumerate(values):
+            if value is None:
+                return None
+            text = _text_of(value)
+            if place < self.in_path and text.strip(".") == "":
+                message = (
+                    f"`{self.columns[place]}` is {text!r}, which cannot be part of a path: filter out such records"
+                )
+                return CallFailure(FailureKind.CALL_FAILED, message)
+            parts += (quote(text, safe=""), self.texts[place + 1])
+        return "".join(parts)
+
+    def derive_requests(self, columns: Mapping[str, Sequence[object]], count: int) -> list[str | CallFailure | None]:
+        """Returns the request for each row. The cache, not this method, handles equal URLs."""
+        if not self.columns:
+            return [self.texts[0]] * count
+        return [self.fill(row) for row in zip(*(columns[name] for name in self.columns), strict=True)]
+
+    def __str__(self) -> str:
+        filled = (f"{{{column}}}{text}" for column, text in zip(self.columns, self.texts[1:], strict=True))
+        return self.texts[0] + "".join(filled)
+
+
+def parse_url(text: str) -> UrlTemplate:
+    """Parses a template. Raises UrlProblem."""
+    pieces = _PLACEHOLDER.split(text)
+    texts, columns = tuple(pieces[::2]), tuple(pieces[1::2])
+    if any("{" in part or "}" in part for part in texts) or "" in columns:
+        raise UrlProblem("a placeholder is `{column}`", "write any other brace as %7B or %7D")
+    if any(not part.isprintable() or " " in part or not part.isascii() for part in texts):
+        raise UrlProblem("a URL has no spaces and only ASCII characters", "percent-encode others: a space is %20")
+    try:
+        split = urlsplit(texts[0])
+        split.port  # noqa: B018  # raises for a port that is not a number
+    except ValueError as error:
+        raise UrlProblem(f"is not a URL: {error}", "for instance https://prices.example/v1/{sku}") from error
+    if split.scheme not in ("http", "https") or not split.hostname:
+        raise UrlProblem("is not a URL with http or https and a host", "for instance https://prices.example/v1/{sku}")
+    if not can_be_host(split.hostname):
+        raise UrlProblem(f"`{split.hostname[:60]}` is not a host", REMEDY)
+    if columns and not split.path and not split.query:
+        raise UrlProblem(
+            "a column cannot be part of the host", "put it after the first `/`: a record must not choose the host"
+        )
+    if split.username is not None or split.password is not None:
+        raise UrlProblem("contains a user or password", "put them into `headers`: {Authorization: ...}")
+    if any("#" in part for part in texts):
+        raise UrlProblem("has a fragment, which clients never send", "remove `#` and what follows")
+    in_path = next((place for place, part in enumerate(texts) if "?" in part), len(columns))
+    return UrlTemplate(texts, columns, in_path)
+
+
+def _text_of(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, Decimal):
+        return f"{value:f}"
+    return value.isoformat() if isinstance(value, dt.date) else str(value)
+
 
 _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}", re.ASCII)
 
@@ -105,9 +203,8 @@ class HttpOperator(CallOperator, frozen=True, kw_only=True, tag="http"):
 
     @override
     def open(self, slot: Slot) -> OperatorRuntime:
-        from tidegate.operators.calls.answers import JsonAnswerDecoder
-        from tidegate.operators.calls.http_client import HttpTarget
-        from tidegate.operators.calls.runtime import CallRuntime, requests_of
+        from tidegate.operators.calls.http_client import HttpTarget, JsonAnswerDecoder
+        from tidegate.operators.calls.runtime import CallRuntime
 
         judge = JsonAnswerDecoder(self.answers, self.kept_answers)  # used by the thread of the calls
         target = HttpTarget(
@@ -118,7 +215,12 @@ class HttpOperator(CallOperator, frozen=True, kw_only=True, tag="http"):
             is_readable=lambda body: not judge.decode([body]).failures,
         )
         decoder = JsonAnswerDecoder(self.answers, self.kept_answers)
-        return CallRuntime(self, slot, target, requests_of(self.url), decoder)
+
+        def prepare(frame: pl.DataFrame) -> Sequence[object]:
+            columns = {name: frame[name].to_list() for name in self.url.columns}
+            return self.url.derive_requests(columns, frame.height)
+
+        return CallRuntime(self, slot, target, prepare, decoder)
 
 
 class HttpKind(StepKind):

@@ -17,7 +17,7 @@ from tidegate.formats.dead_letters import DEAD_LETTER_BYTES_MIN, DEAD_LETTER_COL
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import MAIN_CLUSTER, ClusterName, OperatorName
 from tidegate.operators.builtin.kafka_sink import SinkOperator
-from tidegate.operators.calls.attempts import CallPolicy
+from tidegate.operators.calls.caller import CallPolicy
 from tidegate.operators.calls.spec import CallOperator
 from tidegate.operators.runtime import OperatorRuntime
 from tidegate.operators.spec import Slot

@@ -13,8 +13,7 @@ from tidegate.formats.columns import make_column, plain_values
 from tidegate.operators.due_results import DueResultsRuntime
 from tidegate.operators.event_time import BEHIND, TIME
 from tidegate.operators.keyed.runtime import KeyedRuntime
-from tidegate.operators.kinds.keep import RANK, LastOperator, RankingOperator
-from tidegate.operators.kinds.keep.ranking import Ranking
+from tidegate.operators.kinds.keep import RANK, LastOperator, Ranking, RankingOperator
 from tidegate.operators.lateness import LateKeyedRuntime
 from tidegate.operators.runtime import Out, system_columns
 from tidegate.operators.spec import Columns, Slot

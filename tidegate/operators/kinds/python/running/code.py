@@ -16,8 +16,7 @@ from tidegate.ids import StateName
 from tidegate.operators.event_time import WATERMARK, EventClock
 from tidegate.operators.keyed.runtime import KeyedRuntime
 from tidegate.operators.kinds.python import PythonOperator
-from tidegate.operators.kinds.python.running.scope import RunningScope
-from tidegate.operators.kinds.python.running.states import Removal, row_of
+from tidegate.operators.kinds.python.running.states import Removal, RunningScope, row_of
 from tidegate.operators.runtime import Out
 from tidegate.operators.spec import Slot
 from tidegate.operators.sweep import SWEPT_AT_ONCE, SWEPT_FOR_NEW

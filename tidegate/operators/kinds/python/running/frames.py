@@ -27,6 +27,7 @@ from tidegate.datatypes import (
 )
 from tidegate.formats.columns import polars_type, type_instance
 from tidegate.operators.spec import Columns
+from tidegate.user_code.failure import show_value
 
 _SHOWN_MAX: Final = 60
 _COLUMNS_SHOWN_MAX: Final = 8
@@ -162,7 +163,7 @@ def _describe_no_frame(value: object) -> str:
     if isinstance(value, pl.LazyFrame):
         return "got a LazyFrame: return `frame.collect()`"
     remedy = "return a polars.DataFrame (`polars.from_pandas` and `polars.from_arrow` make one)"
-    return f"got {_shown(value)} of type {type(value).__name__}: {remedy}"
+    return f"got {show_value(value)} of type {type(value).__name__}: {remedy}"
 
 
 def _derive_remedy(found: pl.DataType, kind: DataType, otherwise: str) -> str:
@@ -190,13 +191,6 @@ def _names(columns: list[str]) -> str:
 def _shown_value(one: pl.Series) -> str:
     """Returns the only value of a column as text. Python has no objects for some of those that do not fit."""
     return "a value" if one.dtype.is_nested() else _cut(one.cast(pl.String)[0])
-
-
-def _shown(value: object) -> str:
-    try:
-        return _cut(repr(value))
-    except Exception as error:  # noqa: BLE001  # an object of the user's
-        return f"a value whose repr raises {type(error).__name__}"
 
 
 def _cut(text: str) -> str:

@@ -23,13 +23,13 @@ from tidegate.operators import runtime
 from tidegate.operators.event_time import BEHIND, TIME
 from tidegate.operators.kinds.python import PythonOperator
 from tidegate.operators.kinds.python.running.code import CodeRuntime
-from tidegate.operators.kinds.python.running.scope import RunningScope
-from tidegate.operators.kinds.python.running.states import open_handle
-from tidegate.operators.kinds.python.running.values import RecordConverter, reader_of, show
+from tidegate.operators.kinds.python.running.states import RunningScope, open_handle
+from tidegate.operators.kinds.python.running.values import RecordConverter, reader_of
 from tidegate.operators.runtime import LOWEST, system_columns
 from tidegate.operators.spec import Columns, Slot
 from tidegate.python import Out, Row, Settings
 from tidegate.state.base import Key
+from tidegate.user_code.failure import show_value
 
 ROWS_KEPT: Final = 20_000
 """With more rows than this, what has been emitted leaves before the next row is processed."""
@@ -112,7 +112,7 @@ class RowOut(Out):
         found = self._outputs.get(output) if output else None
         if found is None:
             known = ", ".join(f"`{name}`" for name in self._outputs if name) or "none"
-            raise ValueError(f"there is no output {show(output)}: declare it under `outputs` (declared: {known})")
+            raise ValueError(f"there is no output {show_value(output)}: declare it under `outputs` (declared: {known})")
         found.add(columns if row is None else _join(row, columns))
 
     def emit_all(self, found: Any) -> None:
@@ -125,7 +125,7 @@ class RowOut(Out):
             for one in found:
                 self.emit(one)
         else:
-            raise TypeError(f"the function returned {show(found)}: return a mapping, a list of mappings, or None")
+            raise TypeError(f"the function returned {show_value(found)}: return a mapping, a list of mappings, or None")
 
     def drop(self) -> None:
         """Drops what the current row has emitted."""
@@ -141,7 +141,7 @@ class RowOut(Out):
 
 def _join(row: Any, columns: Mapping[str, Any]) -> Mapping[str, Any]:
     if not isinstance(row, dict | Mapping):
-        raise TypeError(f"{show(row)} is not a row: emit a mapping, or the columns as keywords")
+        raise TypeError(f"{show_value(row)} is not a row: emit a mapping, or the columns as keywords")
     return {**row, **columns} if columns or not isinstance(row, dict) else row
 
 

@@ -22,9 +22,8 @@ from tidegate.operators.due_results import DueResultsRuntime
 from tidegate.operators.event_time import BEHIND, TIME, TIMER
 from tidegate.operators.kinds.python import CLOCK_TIMERS, EVENT_TIMERS, HELD_TIMERS, PythonOperator
 from tidegate.operators.kinds.python.running.rows import RowsRuntime
-from tidegate.operators.kinds.python.running.scope import RunningScope
-from tidegate.operators.kinds.python.running.states import row_of
-from tidegate.operators.kinds.python.running.values import EPOCH, micros_of, show
+from tidegate.operators.kinds.python.running.states import RunningScope, row_of
+from tidegate.operators.kinds.python.running.values import EPOCH, micros_of
 from tidegate.operators.runtime import END_OF_TIME, LOWEST, Out
 from tidegate.operators.spec import Requirement, Slot
 from tidegate.python import Step, Timer
@@ -32,6 +31,7 @@ from tidegate.state.base import Key, KeyedState
 from tidegate.state.order import Row
 from tidegate.state.time_ordered import TimeOrdered
 from tidegate.user_code.describe import DeclaredTimer
+from tidegate.user_code.failure import show_value
 
 FIRED_AT_ONCE: Final = 500
 """The maximum number of timers that fire in one call."""
@@ -120,9 +120,11 @@ class TimerHandle(Timer):
     @override
     def set(self, at: dt.datetime) -> None:
         if not isinstance(at, dt.datetime):
-            raise TypeError(f"the timer `{self._name}` is set to {show(at)}: give a datetime with an offset")
+            raise TypeError(f"the timer `{self._name}` is set to {show_value(at)}: give a datetime with an offset")
         if at.tzinfo is None:
-            raise TypeError(f"the timer `{self._name}` is set to {show(at)}, which has no offset: give one in UTC")
+            raise TypeError(
+                f"the timer `{self._name}` is set to {show_value(at)}, which has no offset: give one in UTC"
+            )
         scope = self._scope
         at_ms = -(-micros_of(at) // 1000)
         self._write(SetTimer(at_ms, scope.time_ms, scope.ending and self.clock != "clock"))

@@ -19,7 +19,7 @@ import msgspec
 from tidegate.datatypes import FIRST_MOMENT, LAST_MOMENT, DataType
 from tidegate.formats.kinds.json.types import LOCAL, convert, own_type, read_moment, record_type, rephrase
 from tidegate.operators.spec import Columns
-from tidegate.user_code.failure import name_error
+from tidegate.user_code.failure import name_error, show_value
 
 EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _EPOCH_LOCAL: Final = dt.datetime(1970, 1, 1)  # noqa: DTZ001  # without zone on purpose
@@ -30,7 +30,6 @@ _SIMPLE: Final = frozenset({"boolean", "double", "string", *_INTEGERS})
 """Types of columns that msgspec converts without help."""
 _PLACE: Final = re.compile(r"(?:at|in) `\$\.([^.`\[]+)")
 _FLOAT: Final = struct.Struct("<f")
-SHOWN_MAX: Final = 60
 
 Convert = Callable[[Any], Any]
 
@@ -178,15 +177,17 @@ class RecordConverter:
             names = ", ".join(f"`{name}`" for name in missing)
             return f"{self._where} has no {names}: give every column, None for NULL"
         if isinstance(error, UnicodeEncodeError):
-            return f"{self._where} has a string with a lone surrogate, which is not valid text: {show(error.object)}"
+            return (
+                f"{self._where} has a string with a lone surrogate, which is not valid text: {show_value(error.object)}"
+            )
         reason = rephrase(str(error)) if isinstance(error, msgspec.ValidationError) else name_error(error)
         place = _PLACE.search(str(error))
         kind = None if place is None else self._columns.get(place[1])
         if place is None or kind is None:
-            return f"{self._where} cannot be {show(values)}: {reason}"
+            return f"{self._where} cannot be {show_value(values)}: {reason}"
         reason = reason.removesuffix(f" - at `$.{place[1]}`")  # the whole column; a place inside it is told
         return (
-            f"`{place[1]}` of {self._where} is {kind}, and {show(values.get(place[1]))} is not ({reason}): "
+            f"`{place[1]}` of {self._where} is {kind}, and {show_value(values.get(place[1]))} is not ({reason}): "
             f"{self._remedy}"
         )
 
@@ -244,12 +245,3 @@ def reader_of(kind: DataType) -> Convert | None:
 def _readable(kind: DataType) -> Convert:
     found = reader_of(kind)
     return _itself if found is None else lambda value: None if value is None else found(value)
-
-
-def show(value: object) -> str:
-    """Renders a value for a message, truncated. It never raises, although the value may be of a class of the user's."""
-    try:
-        text = repr(value)
-    except Exception as error:  # noqa: BLE001  # as above
-        return f"a value of type {type(value).__name__} (its repr raises {type(error).__name__})"
-    return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}..."
