@@ -18,8 +18,7 @@ from tidegate.operators.builtin.kafka_source import EventTime, SourceOperator
 from tidegate.operators.builtin.union import UnionOperator
 from tidegate.operators.spec import Columns, Operator, Planned, Requirement
 from tidegate.plan.explain import derive_explanation, render_explanation
-from tidegate.plan.logical import Input, LogicalGraph, LogicalNode
-from tidegate.plan.prune import derive_planned
+from tidegate.plan.logical import Input, LogicalGraph, LogicalNode, derive_planned
 
 COLUMNS: Columns = (("id", BIGINT), ("at", BIGINT))
 

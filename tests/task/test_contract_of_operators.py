@@ -17,10 +17,9 @@ from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import OperatorName, VertexId
 from tidegate.operators.kinds.filter import FilterOperator
 from tidegate.operators.runtime import ROWS_MAX, OperatorRuntime, Out
-from tidegate.plan.chain import derive_vertices
 from tidegate.plan.graph import Edge, Node, OutputPath
 from tidegate.plan.growth import BatchLimits
-from tidegate.plan.logical import Input, LogicalGraph, LogicalNode
+from tidegate.plan.logical import Input, LogicalGraph, LogicalNode, derive_vertices
 from tidegate.task.elements import BYTES_MAX, Batch
 from tidegate.task.operator_chain import CALL_MS, TRIAL, BatchPacer
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from tidegate.datatypes import BOOLEAN, STRING, DataType
 from tidegate.operators.builtin.kafka_sink import SinkOperator
-from tidegate.plan.graph import OutputPath, Plan
+from tidegate.plan.graph import Plan
 from tidegate.testing.parts import TOPIC_COLUMN
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def _input_columns(plan: Plan, sink: SinkOperator) -> dict[str, DataType]:
     """Returns the columns of the rows that a sink receives."""
     for vertex in plan.vertices:
         for node in vertex.nodes:
-            for output, way in (("", OutputPath(node.children, node.edges)), *node.sides.items()):
+            for output, way in node.outputs.items():
                 if any(vertex.nodes[child].operator.name == sink.name for child in way.children):
                     return dict(node.operator.output_columns(output))
     return {name: kind for edge in plan.edges if str(edge.downstream) == str(sink.name) for name, kind in edge.columns}

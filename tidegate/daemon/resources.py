@@ -23,7 +23,7 @@ from tidegate.daemon.tap_resource import TapService
 from tidegate.ids import OperatorName, VertexId
 from tidegate.plan.explain import derive_explanation, render_explanation
 from tidegate.plan.graph import Plan
-from tidegate.plan.layout import Layout, derive_layout, derive_outputs
+from tidegate.plan.layout import Layout, derive_layout
 from tidegate.plan.taps import derive_masked_columns
 
 
@@ -140,10 +140,10 @@ def _find_inputs(plan: Plan) -> Iterator[tuple[OperatorName, PlanInput]]:
     for vertex in plan.vertices:
         for node in vertex.nodes:
             name = node.operator.name
-            for output, children, edges in derive_outputs(node):
-                for child in children:
+            for output, way in node.outputs.items():
+                for child in way.children:
                     yield vertex.nodes[child].operator.name, PlanInput(name, 0, output=output)
-                for edge in (plan.edges[index] for index in edges):
+                for edge in (plan.edges[index] for index in way.edges):
                     reader = vertices[edge.downstream].nodes[edge.node].operator.name
                     yield reader, PlanInput(name, edge.port, edge.alias, output, edge.keys)
 

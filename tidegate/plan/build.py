@@ -1,19 +1,21 @@
 """Pipeline file -> physical plan. Pure; reports every problem of a file at once.
 
-`scope.py` resolves names, `steps.py` checks types, `prune.py` removes unused columns and `chain.py` cuts the graph into
+`scope.py` resolves names, `steps.py` checks types, and `logical.py` removes unused columns and cuts the graph into
 vertices.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain, combinations
 
 import msgspec
 
 from tidegate.config.clusters import cluster_names, derive_clusters, place_of
 from tidegate.config.errors import ConfigErrors, Problem
 from tidegate.config.fields.backoff import derive_waits_ms
+from tidegate.config.fields.base import Path
 from tidegate.config.fields.units import render_duration
 from tidegate.config.load import LoadedPipeline
 from tidegate.config.models import SinkSettings, StepSettings
@@ -25,7 +27,6 @@ from tidegate.operators.builtin.kafka_sink import SinkOperator
 from tidegate.operators.builtin.kafka_source import DELETED, SourceOperator
 from tidegate.operators.registry import choose_step_kind
 from tidegate.operators.spec import LATE, Emits
-from tidegate.plan.chain import derive_vertices
 from tidegate.plan.changes import (
     derive_changing,
     find_counted_again,
@@ -38,8 +39,7 @@ from tidegate.plan.changes import (
 from tidegate.plan.dead_letters import add_dead_letters, add_retry_edges, add_retry_inputs, find_dead_letter_problems
 from tidegate.plan.gates import derive_gates, find_deadlock
 from tidegate.plan.graph import Edge, Plan, UpgradeDirective, Vertex
-from tidegate.plan.logical import LogicalGraph
-from tidegate.plan.prune import derive_planned, derive_reachable
+from tidegate.plan.logical import LogicalGraph, derive_planned, derive_reachable, derive_vertices
 from tidegate.plan.scope import Scope, derive_scope
 from tidegate.plan.steps import Builder, PlacedExpression
 from tidegate.plan.taps import find_unknown_columns
@@ -89,24 +89,9 @@ def check_pipeline(loaded: LoadedPipeline) -> CheckedPipeline:
     ]
     if wrong:
         return CheckedPipeline(None, tuple(sorted(wrong)), (), tuple(builder.expressions))
-    warnings = (
-        *_warn_of_unused(loaded, scope, reachable),
-        *_warn_of_unread_outputs(loaded, scope, reachable),
-        *_warn_of_loops(loaded, reachable),
-        *_warn_of_unkeyed_results(loaded, scope, reachable),
-        *_warn_of_unused_clusters(loaded),
-        *_warn_of_unused_registry(loaded),
-        *_warn_of_unused_files(loaded),
-        *_warn_of_unreachable_limit(loaded),
-        *_warn_of_undeleted_rows(loaded, scope, reachable, builder.changelogs | builder.corrections),
-        *_warn_of_shared_topics(loaded, scope, reachable),
-        *_warn_of_rows_left_behind(loaded, reachable),
-        *_warn_of_repeated_results(loaded, scope, reachable, builder.corrections),
-        *map(_as_warning, unused),
-        *find_unknown_columns(loaded, builder.schemas),
-        *(_as_warning(found) for name, found in builder.warnings if name in _names_in(reachable)),
-        *_warn_of_remarks(loaded, builder.expressions),
-    )
+    found = _Warnings(loaded, scope, reachable)
+    found.find(builder)
+    warnings = {*map(_as_warning, (*found.problems, *unused)), *find_unknown_columns(loaded, builder.schemas)}
     plan = _derive_plan(loaded, reachable, builder.secrets)
     deadlocked = _refuse_deadlocks(loaded, scope, plan)
     if deadlocked:
@@ -200,131 +185,149 @@ def _refuse_deadlocks(loaded: LoadedPipeline, scope: Scope, plan: Plan) -> set[P
 # -- warnings ----------------------------------------------------------------------------------------------------------
 
 
-def _warn_of_unused(loaded: LoadedPipeline, scope: Scope, reachable: LogicalGraph) -> list[Problem]:
-    return [
-        _as_warning(loaded.problem(one.path, "leads to no sink and is left out", "remove it, or read it", at_key=True))
-        for name, one in scope.declared.items()
-        if name not in _names_in(reachable)
-    ]
+class _Warnings:
+    """Finds what is probably unintended, although the pipeline can run."""
 
+    def __init__(self, loaded: LoadedPipeline, scope: Scope, reachable: LogicalGraph) -> None:
+        self.problems: list[Problem] = []
+        self._loaded = loaded
+        self._declared = scope.declared
+        self._reachable = reachable
+        self._names = {name.partition(".")[0] for name in reachable}
+        """Sources, steps and sinks of which any operator leads to a sink."""
+        operators = {name: node.operator for name, node in reachable.items()}
+        self._sinks = {name: one for name, one in operators.items() if isinstance(one, SinkOperator)}
 
-def _warn_of_unread_outputs(loaded: LoadedPipeline, scope: Scope, reachable: LogicalGraph) -> list[Problem]:
-    read = {(one.upstream, one.output) for node in reachable.values() for one in node.inputs}
-    message = "is not read: its records are dropped, and counted as filtered"
-    return [
-        _as_warning(loaded.problem((*one.path, *path), message, "read it, or remove it", at_key=True))
-        for name, one in scope.declared.items()
-        for output, path in one.outputs.items()
-        if name in reachable and (name, output) not in read
-    ]
+    def find(self, builder: Builder) -> None:
+        """Finds everything."""
+        self._find_unused()
+        self._find_unread_outputs()
+        self._find_loops()
+        self._find_unkeyed_results()
+        self._find_unused_settings()
+        self._find_unreachable_limit()
+        self._find_undeleted_rows(builder.changelogs | builder.corrections)
+        self._find_shared_topics()
+        self._find_rows_left_behind()
+        self._find_repeated_results(builder.corrections)
+        self.problems += [problem for name, problem in builder.warnings if name in self._names]
+        self.problems += [
+            self._loaded.problem_inside(one.path, one.text, remark.line, remark.column, remark.problem, remark.remedy)
+            for one in builder.expressions
+            for remark in find_remarks(one.text)
+        ]
 
+    def _add(self, path: Path, message: str, remedy: str, *, at_key: bool = True) -> None:
+        self.problems.append(self._loaded.problem(path, message, remedy, at_key=at_key))
 
-def _warn_of_loops(loaded: LoadedPipeline, reachable: LogicalGraph) -> list[Problem]:
-    sources = [node.operator for node in reachable.values() if isinstance(node.operator, SourceOperator)]
-    sinks = [node.operator for node in reachable.values() if isinstance(node.operator, SinkOperator)]
-    return [
-        _as_warning(
-            loaded.problem(
-                ("sinks", sink.name, "topic"),
-                f"`{topic}` is read by `{readers[0]}`: the pipeline feeds itself",
-                "write another topic unless this is meant",
-            )
+    def _find_unused(self) -> None:
+        for name, one in self._declared.items():
+            if name not in self._names:
+                self._add(one.path, "leads to no sink and is left out", "remove it, or read it")
+
+    def _find_unread_outputs(self) -> None:
+        read = {(one.upstream, one.output) for node in self._reachable.values() for one in node.inputs}
+        message = "is not read: its records are dropped, and counted as filtered"
+        for name, one in self._declared.items():
+            for output, path in one.outputs.items():
+                if name in self._reachable and (name, output) not in read:
+                    self._add((*one.path, *path), message, "read it, or remove it")
+
+    def _find_loops(self) -> None:
+        sources = [node.operator for node in self._reachable.values() if isinstance(node.operator, SourceOperator)]
+        for name, sink in self._sinks.items():
+            for topic in sink.topics:
+                readers = [one.name for one in sources if one.reads_topic(sink.cluster, topic)]
+                if readers:
+                    message = f"`{topic}` is read by `{readers[0]}`: the pipeline feeds itself"
+                    remedy = "write another topic unless this is meant"
+                    self._add(("sinks", name, "topic"), message, remedy, at_key=False)
+
+    def _find_unkeyed_results(self) -> None:
+        """Finds results without a record key: they are spread over partitions, so that the newest cannot be
+        determined. A step with keys that passes records on unchanged has no results.
+        """
+        totals: set[str] = set()
+        for name, node in self._reachable.items():
+            emitting = node.operator.emits() is Emits.LATEST or not node.operator.preserves_record()
+            if any((emitting and one.keys) or (one.upstream in totals and one.output != LATE) for one in node.inputs):
+                totals.add(name)
+        message = "writes results without a `key`: their order is lost among the partitions"
+        for name, sink in self._sinks.items():
+            one = self._declared[name]
+            if isinstance(one.settings, SinkSettings) and sink.key is None and name in totals:
+                self._add(one.path, message, "add `key`")
+
+    def _find_unused_settings(self) -> None:
+        """Finds clusters, a schema registry and files of user code that nothing uses."""
+        settings, code = self._loaded.settings, self._loaded.code
+        used = derive_clusters(settings)
+        for name in cluster_names(settings):
+            if name not in used:
+                remedy = "define a cluster that is used here" if name == MAIN_CLUSTER else "remove it"
+                self._add(place_of(name), "no source or sink uses this cluster", remedy)
+        formats = [(one.format, one.key_format) for one in settings.sources.values()]
+        formats += [(one.format, one.key_format) for one in settings.sinks.values()]
+        schemas = any(FORMATS[value].schema_kind or key == AVRO for value, key in formats)
+        if settings.registry is not None and not schemas:
+            message = "no source or sink has a format with schemas, so the registry is not used"
+            self._add(("registry",), message, "remove it")
+        if code is not None and code.files and not code.found:
+            self._add(("code",), "no step uses your code, so these files are not used", "remove it")
+
+    def _find_unreachable_limit(self) -> None:
+        """Finds a restart limit that immediate failures cannot reach because of the waits between attempts."""
+        restart = self._loaded.settings.restart
+        limit = restart.give_up_after
+        waits_ms = derive_waits_ms(restart.initial_ms, restart.max_ms, limit.failures)
+        if waits_ms >= limit.within_ms:
+            waits = f"the waits between {limit.failures} failures add up to {render_duration(waits_ms)}"
+            remedy = "write fewer failures, a longer time, or a smaller `max`"
+            self._add(("restart", "give_up_after"), f"may never be reached: {waits}", remedy, at_key=False)
+
+    def _find_undeleted_rows(self, changelogs: Mapping[str, str]) -> None:
+        """Finds sinks of a changelog whose deleted rows are written as ordinary rows."""
+        remedy = (
+            "add `on_null: {column: _deleted}` (each `select` passes `_deleted` on), or a step `where: NOT _deleted`"
         )
-        for sink in sinks
-        for topic in sink.topics
-        if (readers := [one.name for one in sources if one.reads_topic(sink.cluster, topic)])
-    ]
+        for name in self._sinks:
+            if name not in changelogs:
+                continue
+            of = _find_unread_deletes(self._reachable, name, OperatorName(changelogs[name]))
+            if of is not None:
+                message = f"writes deleted rows of `{of}` like any others: nothing reads `{DELETED}`"
+                self._add(self._declared[name].path, message, remedy)
 
+    def _find_shared_topics(self) -> None:
+        """Finds two sinks of one topic if one deletes keys: its tombstones have no order with the rows of the other."""
+        for (other, before), (name, sink) in combinations(self._sinks.items(), 2):
+            shared = sorted({*sink.topics} & {*before.topics})
+            if shared and sink.cluster == before.cluster and (sink.deleted or before.deleted):
+                message = f"writes `{shared[0]}`, as `{other}` does, and one of them writes tombstones"
+                remedy = "no key may come from both, or a tombstone of one deletes the row of the other"
+                self._add(self._declared[name].path, message, remedy)
 
-def _warn_of_unkeyed_results(loaded: LoadedPipeline, scope: Scope, reachable: LogicalGraph) -> list[Problem]:
-    """Warns of results without a record key: they are spread over partitions, so that the newest cannot be determined.
-
-    A step with keys that passes records on unchanged has no results.
-    """
-    totals: set[str] = set()
-    for name, node in reachable.items():
-        emitting = node.operator.emits() is Emits.LATEST or not node.operator.preserves_record()
-        if any((emitting and one.keys) or (one.upstream in totals and one.output != LATE) for one in node.inputs):
-            totals.add(name)
-    message = "writes results without a `key`: their order is lost among the partitions"
-    return [
-        _as_warning(loaded.problem(scope.declared[name].path, message, "add `key`", at_key=True))
-        for name, node in reachable.items()
-        if isinstance(node.operator, SinkOperator)
-        and isinstance(scope.declared[name].settings, SinkSettings)
-        and node.operator.key is None
-        and name in totals
-    ]
-
-
-def _warn_of_unused_clusters(loaded: LoadedPipeline) -> list[Problem]:
-    """Warns of clusters that nothing uses."""
-    used = derive_clusters(loaded.settings)
-    message = "no source or sink uses this cluster"
-    return [
-        _as_warning(
-            loaded.problem(
-                place_of(name),
-                message,
-                "define a cluster that is used here" if name == MAIN_CLUSTER else "remove it",
-                at_key=True,
-            )
+    def _find_rows_left_behind(self) -> None:
+        """Finds upsert topics in which an update may leave a row under a key that its table row no longer has."""
+        remedy = (
+            "no update changes a primary key: compute a key of it from the record's (`metadata: {key: ...}`); for "
+            "another, add a step `where: true` before the sink: the old key then gets a tombstone, and updates need "
+            "`before` (in PostgreSQL REPLICA IDENTITY FULL)"
         )
-        for name in cluster_names(loaded.settings)
-        if name not in used
-    ]
+        for name, key in find_left_behind(self._reachable):
+            message = f"`{key}` is computed: an update that changes it leaves the row of the old key"
+            self._add(("sinks", name, "key"), message, remedy, at_key=False)
 
-
-def _warn_of_unused_registry(loaded: LoadedPipeline) -> list[Problem]:
-    """Warns of a schema registry that is never used."""
-    settings = loaded.settings
-    ends = [(one.format, one.key_format) for one in settings.sources.values()]
-    ends += [(one.format, one.key_format) for one in settings.sinks.values()]
-    if settings.registry is None or any(FORMATS[value].schema_kind or key == AVRO for value, key in ends):
-        return []
-    message, remedy = "no source or sink has a format with schemas, so the registry is not used", "remove it"
-    return [_as_warning(loaded.problem(("registry",), message, remedy, at_key=True))]
-
-
-def _warn_of_unused_files(loaded: LoadedPipeline) -> list[Problem]:
-    """Warns of wheels and data files in a pipeline without user code."""
-    if loaded.code is None or not loaded.code.files or loaded.code.found:
-        return []
-    message = "no step uses your code, so these files are not used"
-    return [_as_warning(loaded.problem(("code",), message, "remove it", at_key=True))]
-
-
-def _warn_of_unreachable_limit(loaded: LoadedPipeline) -> list[Problem]:
-    """Warns of a restart limit that immediate failures cannot reach because of the waits between attempts."""
-    restart = loaded.settings.restart
-    limit = restart.give_up_after
-    waits_ms = derive_waits_ms(restart.initial_ms, restart.max_ms, limit.failures)
-    if waits_ms < limit.within_ms:
-        return []
-    message = f"may never be reached: the waits between {limit.failures} failures add up to {render_duration(waits_ms)}"
-    remedy = "write fewer failures, a longer time, or a smaller `max`"
-    return [_as_warning(loaded.problem(("restart", "give_up_after"), message, remedy))]
-
-
-def _warn_of_undeleted_rows(
-    loaded: LoadedPipeline, scope: Scope, reachable: LogicalGraph, changelogs: Mapping[str, str]
-) -> list[Problem]:
-    """Warns of sinks of a changelog whose deleted rows are written as ordinary rows."""
-    sinks = [name for name, node in reachable.items() if isinstance(node.operator, SinkOperator) and name in changelogs]
-    unread = {name: _find_unread_deletes(reachable, name, OperatorName(changelogs[name])) for name in sinks}
-    remedy = "add `on_null: {column: _deleted}` (each `select` passes `_deleted` on), or a step `where: NOT _deleted`"
-    return [
-        _as_warning(
-            loaded.problem(
-                scope.declared[name].path,
-                f"writes deleted rows of `{of}` like any others: nothing reads `{DELETED}`",
-                remedy,
-                at_key=True,
-            )
-        )
-        for name, of in unread.items()
-        if of is not None
-    ]
+    def _find_repeated_results(self, corrections: Mapping[str, str]) -> None:
+        """Finds steps and sinks that cannot handle repeated or retracted results."""
+        keys = {
+            name: choose_step_kind(one.settings).key
+            for name, one in self._declared.items()
+            if isinstance(one.settings, StepSettings)
+        }
+        counted = find_counted_again(self._reachable, keys)
+        for name, key, message, remedy in chain(counted, find_withheld(self._reachable, corrections, keys)):
+            self._add((*self._declared[name].path, key), message, remedy)
 
 
 def _find_unread_deletes(graph: LogicalGraph, sink: OperatorName, source: OperatorName) -> OperatorName | None:
@@ -349,72 +352,5 @@ def _find_unread_deletes(graph: LogicalGraph, sink: OperatorName, source: Operat
     return None if DELETED in read else of
 
 
-def _warn_of_shared_topics(loaded: LoadedPipeline, scope: Scope, reachable: LogicalGraph) -> list[Problem]:
-    """Warns of two sinks of one topic if one deletes keys: its tombstones have no order with the rows of the other."""
-    sinks = [(name, node.operator) for name, node in reachable.items() if isinstance(node.operator, SinkOperator)]
-    found = []
-    for place, (name, sink) in enumerate(sinks):
-        for other, before in sinks[:place]:
-            shared = sorted({*sink.topics} & {*before.topics})
-            if shared and sink.cluster == before.cluster and (sink.deleted or before.deleted):
-                message = f"writes `{shared[0]}`, as `{other}` does, and one of them writes tombstones"
-                remedy = "no key may come from both, or a tombstone of one deletes the row of the other"
-                found.append(_as_warning(loaded.problem(scope.declared[name].path, message, remedy, at_key=True)))
-    return found
-
-
-def _warn_of_rows_left_behind(loaded: LoadedPipeline, reachable: LogicalGraph) -> list[Problem]:
-    """Warns of upsert topics in which an update may leave a row under a key that its table row no longer has."""
-    remedy = (
-        "no update changes a primary key: compute a key of it from the record's (`metadata: {key: ...}`); for another, "
-        "add a step `where: true` before the sink: the old key then gets a tombstone, and updates need `before` (in "
-        "PostgreSQL REPLICA IDENTITY FULL)"
-    )
-    return [
-        _as_warning(
-            loaded.problem(
-                ("sinks", name, "key"),
-                f"`{key}` is computed: an update that changes it leaves the row of the old key",
-                remedy,
-            )
-        )
-        for name, key in find_left_behind(reachable)
-    ]
-
-
-def _warn_of_repeated_results(
-    loaded: LoadedPipeline, scope: Scope, reachable: LogicalGraph, corrections: Mapping[str, str]
-) -> list[Problem]:
-    """Warns of steps and sinks that cannot handle repeated or retracted results."""
-    kinds = {
-        name: choose_step_kind(one.settings)
-        for name, one in scope.declared.items()
-        if isinstance(one.settings, StepSettings)
-    }
-    keys = {name: kind.key for name, kind in kinds.items()}
-    return [
-        _as_warning(loaded.problem((*scope.declared[name].path, key), message, remedy, at_key=True))
-        for name, key, message, remedy in (
-            *find_counted_again(reachable, keys),
-            *find_withheld(reachable, corrections, keys),
-        )
-    ]
-
-
-def _warn_of_remarks(loaded: LoadedPipeline, expressions: Iterable[PlacedExpression]) -> set[Problem]:
-    return {
-        _as_warning(
-            loaded.problem_inside(one.path, one.text, remark.line, remark.column, remark.problem, remark.remedy)
-        )
-        for one in expressions
-        for remark in find_remarks(one.text)
-    }
-
-
 def _as_warning(problem: Problem) -> Problem:
     return msgspec.structs.replace(problem, severity="warning")
-
-
-def _names_in(reachable: LogicalGraph) -> set[str]:
-    """Returns the sources, steps and sinks of which any operator leads to a sink."""
-    return {name.partition(".")[0] for name in reachable}

@@ -46,14 +46,20 @@ class Node(msgspec.Struct, frozen=True):
     sides: dict[str, OutputPath] = {}  # side outputs that are read
 
     @property
+    def outputs(self) -> dict[str, OutputPath]:
+        """The destinations of the outputs that are read, by name; that of the main one is empty."""
+        main = {"": OutputPath(self.children, self.edges)} if self.children or self.edges else {}
+        return main | self.sides
+
+    @property
     def all_children(self) -> tuple[int, ...]:
         """Child nodes, including those of side outputs."""
-        return (*self.children, *(child for way in self.sides.values() for child in way.children))
+        return tuple(child for way in self.outputs.values() for child in way.children)
 
     @property
     def all_edges(self) -> tuple[int, ...]:
         """Outgoing edges, including those of side outputs."""
-        return (*self.edges, *(edge for way in self.sides.values() for edge in way.edges))
+        return tuple(edge for way in self.outputs.values() for edge in way.edges)
 
 
 class Vertex(msgspec.Struct, frozen=True):
@@ -151,11 +157,10 @@ def derive_edge_names(plan: Plan) -> dict[int, str]:
     The destination includes the port unless it is the first.
     """
     names: dict[int, str] = {}
-    for node in (node for vertex in plan.vertices for node in vertex.nodes):
-        outputs = {str(node.operator.name): node.edges}
-        outputs |= {f"{node.operator.name}.{side}": way.edges for side, way in node.sides.items()}
-        for output, edges in outputs.items():
-            names |= {index: f"{output} -> {_end_of(plan.edges[index])}" for index in edges}
+    for node in plan.nodes:
+        for output, way in node.outputs.items():
+            name = f"{node.operator.name}.{output}" if output else node.operator.name
+            names |= {index: f"{name} -> {_end_of(plan.edges[index])}" for index in way.edges}
     return names
 
 

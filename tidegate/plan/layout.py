@@ -18,7 +18,7 @@ import msgspec
 
 from tidegate.ids import OperatorName, VertexId
 from tidegate.operators.spec import DEAD
-from tidegate.plan.graph import RETRY_VERTEX, Edge, Node, Plan, Vertex
+from tidegate.plan.graph import RETRY_VERTEX, Edge, Plan, Vertex
 
 STEP_WIDTH: Final = 176
 STEP_HEIGHT: Final = 102
@@ -162,22 +162,15 @@ def derive_layout(plan: Plan) -> Layout:
     )
 
 
-def derive_outputs(node: Node) -> Iterator[tuple[str, tuple[int, ...], tuple[int, ...]]]:
-    """Yields each output of a node (empty: the main one), and the nodes and the edges that it leads to."""
-    yield "", node.children, node.edges
-    yield from ((output, way.children, way.edges) for output, way in node.sides.items())
-
-
 def _derive_ways(plan: Plan) -> Iterator[_Way]:
     """Yields every edge once: several nodes of a vertex may share one for their dead letters."""
     found: set[int] = set()
     for vertex in plan.vertices:
         for index, node in enumerate(vertex.nodes):
-            for output, _, edges in derive_outputs(node):
-                yield from (
-                    _Way(plan.edges[edge], index, node.operator.name, output) for edge in edges if edge not in found
-                )
-                found.update(edges)
+            for output, way in node.outputs.items():
+                new = [edge for edge in way.edges if edge not in found]
+                yield from (_Way(plan.edges[edge], index, node.operator.name, output) for edge in new)
+                found.update(new)
 
 
 # -- inside a vertex ---------------------------------------------------------------------------------------------------
@@ -343,8 +336,8 @@ def _place_inner(boxes: Iterable[_Box], columns: Sequence[tuple[int, int]]) -> I
     """Yields the lines between the operators of a vertex."""
     for box in boxes:
         for index, node in enumerate(box.vertex.nodes):
-            for output, children, _ in derive_outputs(node):
-                for child in children:
+            for output, way in node.outputs.items():
+                for child in way.children:
                     x, y = _at(box, columns, box.places[child])
                     points = (_right_of(box, columns, index), (x, y + STEP_HEIGHT // 2))
                     ends = (node.operator.name, box.vertex.nodes[child].operator.name)

@@ -1,21 +1,21 @@
-"""Parts of records other than values that sources read and sinks write, and the event time of sources: checked and
-typed.
+"""Parts of records other than values that sources read and sinks write, the event time of sources, and the schemas that
+sinks write with: checked and typed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
 from tidegate.config.fields.base import Path
 from tidegate.config.fields.event_time import BY_ARRIVAL, Idle
 from tidegate.config.fields.record_parts import ALL, NONE
-from tidegate.config.fields.schemas import NamedSchema
+from tidegate.config.fields.schemas import NamedSchema, WrittenSchema
 from tidegate.config.format_sections import read_section
 from tidegate.config.models import SinkSettings, SourceSettings
-from tidegate.datatypes import BINARY, STRING, DataType, Kind, holds_kind
+from tidegate.datatypes import BINARY, STRING, DataType, Kind, Schema, holds_kind
 from tidegate.expressions.event_time import find_event_time_problem
 from tidegate.expressions.expression import ColumnReference, Expression
 from tidegate.expressions.typing_rules import derive_cast_remedy
@@ -24,12 +24,11 @@ from tidegate.formats.contract import FormatRefusal
 from tidegate.formats.record_parts import HeaderRules
 from tidegate.formats.registry import FORMATS
 from tidegate.formats.schema_ids import KEY_HEADER, VALUE_HEADER
-from tidegate.formats.schema_keys import check_key_type, key_type
-from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, IdPlace, SchemaText
+from tidegate.formats.schema_keys import check_key_schema, check_key_type, derive_key_schema, key_type
+from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, IdPlace, Registration, SchemaText
 from tidegate.operators.builtin.kafka_sink import TopicChoice
 from tidegate.operators.builtin.kafka_source import DELETED, PARTS, TOMBSTONE, EventTime, MetadataColumn
-from tidegate.plan.logical import Input
-from tidegate.plan.prune import find_loss
+from tidegate.plan.logical import Input, find_loss
 from tidegate.plan.scope import Declared
 
 if TYPE_CHECKING:
@@ -276,7 +275,7 @@ class SinkParts:
 def derive_event_time(
     builder: Builder, name: str, source: SourceSettings, columns: Mapping[str, DataType]
 ) -> EventTime:
-    """Derives the event time as declared and reports problems. `prune.py` decides later whether it is needed."""
+    """Derives the event time as declared and reports problems. `logical.py` decides later whether it is needed."""
     watermark, text = source.watermark, source.event_time
     if source.time == BY_ARRIVAL:
         return EventTime(None, watermark.delay_ms, Idle.WALL_CLOCK, arrival=True)
@@ -301,3 +300,103 @@ def derive_event_time(
     if isinstance(found, ColumnReference):
         return msgspec.structs.replace(how, column=found.name)
     return msgspec.structs.replace(how, expression=found, written=written)
+
+
+class WrittenWith(msgspec.Struct, frozen=True):
+    """The options and registration of a schema, for SinkOperator."""
+
+    options: FormatOptions = NO_OPTIONS
+    register: Registration | None = None
+
+
+def derive_written_schema(builder: Builder, one: Declared, sink: SinkSettings, columns: Schema) -> WrittenWith | None:
+    """Derives the schema of a sink's values; `columns` are those written.
+
+    None if there is none; that is reported here, or was when the schema was looked up.
+    """
+    record_format = FORMATS[sink.format]
+    if record_format.schema_kind is None:
+        return WrittenWith()
+    name = sink.topic if isinstance(sink.topic, str) else one.name
+    return _written_with(
+        builder,
+        _Part((*one.path, "schema"), (*one.path, "format"), "value", sink.schema_ or WrittenSchema(), sink),
+        lambda: record_format.derive_schema(columns, name),
+        lambda text: record_format.check_schema(text, columns),
+        record_format.schema_name,
+    )
+
+
+def derive_written_key(
+    builder: Builder, one: Declared, sink: SinkSettings, kind: DataType | None
+) -> WrittenWith | None:
+    """Derives the schema of a sink's keys, whose column has the type `kind`, like derive_written_schema."""
+    if sink.key_format != keys.AVRO or kind is None:
+        return WrittenWith()
+    name = sink.topic if isinstance(sink.topic, str) else one.name
+    return _written_with(
+        builder,
+        _Part((*one.path, "key_schema"), (*one.path, "key_format"), "key", sink.key_schema or WrittenSchema(), sink),
+        lambda: derive_key_schema(kind, name),
+        lambda text: check_key_schema(text, kind),
+        FORMATS[keys.AVRO].schema_name,
+    )
+
+
+class _Part(NamedTuple):
+    """The schema settings for a sink's values, or keys."""
+
+    path: Path
+    format_path: Path
+    name: str
+    """The suffix in names of subjects."""
+    settings: WrittenSchema
+    sink: SinkSettings
+
+
+def _written_with(
+    builder: Builder,
+    part: _Part,
+    derive: Callable[[], SchemaText],
+    check: Callable[[SchemaText], None],
+    name_of: Callable[[SchemaText], str],
+) -> WrittenWith | None:
+    """Derives the schema, or checks the one that the file names. The functions raise FormatRefusal."""
+    settings, text = part.settings, builder.loaded.schemas.get(part.path)
+    named = settings.file is not None or (settings.registry is not None and settings.register_ == "existing")
+    if named and text is None:
+        return None
+    try:
+        if text is None:
+            text = derive()
+        else:
+            check(text)
+        ids, registered = IdPlace(part.sink.schema_id), settings.file is None and text.id != 0
+        if ids is not IdPlace.NONE and not registered:
+            text = msgspec.structs.replace(text, subject=_subject(part, text, name_of))
+    except FormatRefusal as refusal:
+        builder.problem(part.path if named else part.format_path, refusal.message, refusal.remedy)
+        return None
+    register = None if ids is IdPlace.NONE or registered else Registration(settings.register_)
+    return WrittenWith(FormatOptions(text, ids), register)
+
+
+def _subject(part: _Part, text: SchemaText, name_of: Callable[[SchemaText], str]) -> str:
+    """Returns the subject under which the schema is registered. Raises FormatRefusal."""
+    settings, topic = part.settings, part.sink.topic
+    if settings.registry is not None:
+        return settings.registry
+    if settings.subject != "record" and not isinstance(topic, str):
+        raise FormatRefusal(
+            "the one schema of all records is not registered for each of several topics",
+            f"name its subject: `{part.path[-1]}: {{registry: NAME}}`"
+            + (", or write `schema: {subject: record}`" if part.name == "value" else ""),
+        )
+    if settings.subject == "topic":
+        return f"{topic}-{part.name}"
+    try:
+        name = name_of(text)
+    except FormatRefusal as refusal:  # a key, which may have any type; a value's schema was checked before
+        message = f"the subject is named after the record, but the {part.name} is not a record"
+        raise FormatRefusal(message, f"name it: `{part.path[-1]}: {{registry: NAME}}`") from refusal
+    return name if settings.subject == "record" else f"{topic}-{name}"

@@ -9,7 +9,7 @@ an `explode`, or on two paths), another one may have passed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -21,7 +21,7 @@ from tidegate.operators.builtin.kafka_sink import SinkOperator
 from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.operators.builtin.retry import RetryOperator
 from tidegate.operators.spec import DEAD, LATE
-from tidegate.plan.graph import Node, OutputPath, Plan
+from tidegate.plan.graph import Plan
 
 _SEVERAL: Final = 2
 _Inputs = tuple[tuple[OperatorName, str], ...]
@@ -138,15 +138,11 @@ def _derive_inputs(plan: Plan) -> dict[OperatorName, _Inputs]:
     inputs: dict[OperatorName, _Inputs] = {node.operator.name: () for node in plan.nodes}
     for vertex in plan.vertices:
         for node in vertex.nodes:
-            for output, way in _outputs(node):
+            for output, way in node.outputs.items():
+                if output == DEAD:
+                    continue
                 readers = [vertex.nodes[child].operator.name for child in way.children]
                 readers += [heads[plan.edges[edge].downstream] for edge in way.edges if not plan.edges[edge].retries]
                 for reader in readers:
                     inputs[reader] = (*inputs[reader], (node.operator.name, output))
     return inputs
-
-
-def _outputs(node: Node) -> Iterator[tuple[str, OutputPath]]:
-    """Yields all outputs except dead letters."""
-    yield "", OutputPath(node.children, node.edges)
-    yield from ((output, way) for output, way in node.sides.items() if output != DEAD)

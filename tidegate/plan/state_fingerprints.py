@@ -133,8 +133,7 @@ def _pass_vertex(
     for index, node in enumerate(vertex.nodes):  # children come after their parent
         operator, ports = node.operator, incoming[index]
         reached.append((operator, ports))
-        ways = [(OutputPath(node.children, node.edges), operator.lineage(_passing(operator, "", ports)))]
-        ways += [(way, operator.lineage(_passing(operator, name, ports), name)) for name, way in node.sides.items()]
+        ways = [(way, operator.lineage(_passing(operator, name, ports), name)) for name, way in node.outputs.items()]
         for way, lineages in ways:
             incoming.update({child: {0: lineages} for child in way.children})
         outgoing += ways

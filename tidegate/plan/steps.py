@@ -42,10 +42,16 @@ from tidegate.operators.registry import choose_step_kind, step_kinds
 from tidegate.operators.spec import LATE, Emits, Operator, RowKey
 from tidegate.operators.step import NEEDS_RETRACTION, ColumnOrigin, InputContext, MatchedKeys, NamedInput, StepKind
 from tidegate.plan.logical import Input, LogicalGraph, LogicalNode
-from tidegate.plan.record_parts import SinkParts, derive_event_time, derive_key, derive_metadata
+from tidegate.plan.record_parts import (
+    SinkParts,
+    derive_event_time,
+    derive_key,
+    derive_metadata,
+    derive_written_key,
+    derive_written_schema,
+)
 from tidegate.plan.scope import Declared
 from tidegate.plan.unions import derive_columns, derive_projection, find_disagreements
-from tidegate.plan.written_schema import derive_written_key, derive_written_schema
 from tidegate.state.declaration import ORDERED_KINDS
 from tidegate.user_code.describe import CodeDescription
 
@@ -301,8 +307,8 @@ class Builder:
             place = (sink.format, refusal.setting) if refusal.setting else ("format",)
             self.problem((*one.path, *place), refusal.message, refusal.remedy)
             return
-        written_with = derive_written_schema(self.loaded, one, sink, dict(written), self.problem)
-        key_with = derive_written_key(self.loaded, one, sink, columns.get(parts.key or ""), self.problem)
+        written_with = derive_written_schema(self, one, sink, dict(written))
+        key_with = derive_written_key(self, one, sink, columns.get(parts.key or ""))
         if not usable or written_with is None or key_with is None or parts.topic is None:
             return
         name = OperatorName(one.name)

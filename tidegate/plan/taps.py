@@ -22,7 +22,7 @@ from tidegate.ids import VertexId
 from tidegate.operators.builtin.dead_letters import DeadLetterOperator
 from tidegate.operators.builtin.kafka_sink import SinkOperator
 from tidegate.operators.spec import DEAD
-from tidegate.plan.graph import RETRY_VERTEX, Node, OutputPath, Plan, Vertex
+from tidegate.plan.graph import RETRY_VERTEX, OutputPath, Plan, Vertex
 
 
 class TapPoint(msgspec.Struct, frozen=True):
@@ -46,7 +46,9 @@ def find_tap_points(plan: Plan) -> Mapping[str, tuple[TapPoint, ...]]:
         if vertex.id == RETRY_VERTEX or any(isinstance(node.operator, DeadLetterOperator) for node in vertex.nodes):
             continue  # rows within bytes: no column could be masked
         for index, node in enumerate(vertex.nodes):
-            for output, way in _outputs_of(node):
+            for output, way in node.outputs.items():
+                if output == DEAD:
+                    continue
                 columns = [name for name, _ in node.operator.pruned_columns(output)]
                 name = f"{node.operator.name}.{output}" if output else str(node.operator.name)
                 found[name].append(_point(vertex, index, output, columns))
@@ -58,13 +60,6 @@ def find_tap_points(plan: Plan) -> Mapping[str, tuple[TapPoint, ...]]:
 
 def _point(vertex: Vertex, node: int, output: str, columns: Iterable[str]) -> TapPoint:
     return TapPoint(vertex.id, node, output, tuple(name for name in columns if not is_reserved(name)))
-
-
-def _outputs_of(node: Node) -> Iterator[tuple[str, OutputPath]]:
-    """Yields the outputs that are read, except dead letters."""
-    if node.children or node.edges:
-        yield "", OutputPath(node.children, node.edges)
-    yield from ((output, way) for output, way in node.sides.items() if output != DEAD)
 
 
 def _sinks_of(plan: Plan, vertex: Vertex, way: OutputPath) -> Iterator[SinkOperator]:
