@@ -22,7 +22,7 @@ from tests.operators.aggregates.merging import (
 )
 from tidegate.datatypes import BIGINT, BINARY, DOUBLE, INT, STRING, DataType
 from tidegate.formats.failures import FailureKind
-from tidegate.operators.aggregates import collecting, percentiles
+from tidegate.operators.aggregates import approximate, collecting
 from tidegate.operators.aggregates.contract import AggregateTooLarge, Value, derive_accumulators, derive_columns
 from tidegate.operators.kinds.window.running.base import derive_failure
 from tidegate.state.declaration import StateField
@@ -111,7 +111,7 @@ def test_a_histogram_is_bounded_whatever_the_values() -> None:
     special = [math.inf, -math.inf, math.nan, 0.0, -0.0]
     level, bins, counts = reduced("percentile_approx", DOUBLE, [*everything, *special])
     assert level == 52
-    assert len(bins) <= percentiles.BINS_MAX
+    assert len(bins) <= approximate.BINS_MAX
     assert sum(counts) == len(everything) + len(special)
     assert results("percentile_approx", DOUBLE, [*everything, *special], 0.0) == {"-inf"}
     assert results("percentile_approx", DOUBLE, [*everything, *special], 0.5) == {"0.0"}

@@ -59,18 +59,6 @@ class Count(Aggregate):
         return [count for (count,) in accumulators]
 
     @override
-    def run(self, numbers: Numbers, values: Sequence[Any], columns: list[list[Any]]) -> list[Any]:
-        (counts,) = columns
-        if not self._rows:
-            return run_count(numbers, values, counts)
-        results: list[Any] = []
-        append = results.append
-        for number in numbers:
-            counts[number] = count = counts[number] + 1
-            append(count)
-        return results
-
-    @override
     def from_rows(self, rows: pl.DataFrame) -> Reduction:
         import polars as pl
 

@@ -20,7 +20,6 @@ from tidegate.operators.aggregates.contract import (
     AggregateField,
     AggregateUse,
     Functions,
-    Numbers,
     Reduction,
     Value,
     blank,
@@ -50,13 +49,6 @@ class Last(Aggregate):
     def result(self, accumulator: Value) -> Any:
         return accumulator[0]
 
-    @override
-    def run(self, numbers: Numbers, values: Sequence[Any], columns: list[list[Any]]) -> list[Any]:
-        (lasts,) = columns
-        for number, value in zip(numbers, values, strict=True):
-            lasts[number] = value
-        return list(values)
-
 
 class _Unseen:
     def __repr__(self) -> str:
@@ -85,24 +77,6 @@ class First(Last):
         if len(accumulator) > 1:
             return accumulator if accumulator[1] else (value, True)
         return (value,) if accumulator[0] is UNSEEN else accumulator
-
-    @override
-    def run(self, numbers: Numbers, values: Sequence[Any], columns: list[list[Any]]) -> list[Any]:
-        firsts = columns[0]
-        results: list[Any] = []
-        if len(columns) > 1:
-            seen = columns[1]
-            for number, value in zip(numbers, values, strict=True):
-                if not seen[number]:
-                    firsts[number], seen[number] = value, True
-                results.append(firsts[number])
-            return results
-        for number, value in zip(numbers, values, strict=True):
-            first = firsts[number]
-            if first is UNSEEN:
-                firsts[number] = first = value
-            results.append(first)
-        return results
 
 
 class Picked(Aggregate):

@@ -347,48 +347,27 @@ class CompensatedSum(_Sum):
 
     @override
     def add(self, accumulator: Value, value: Any) -> Value:
+        """Adds a value.
+
+        The addition yields its own error (Knuth: The Art of Computer Programming, 4.2.2), and so does the addition of
+        both errors. As long as the latter is 0, nothing is lost, and the sum is the exact one, rounded once.
+        """
         total, error, rest, *counts = accumulator
-        return (*_add_exactly(total, error, rest, value), *(count + 1 for count in counts))
+        counts = [count + 1 for count in counts]
+        if rest is None:
+            before = 0.0 if total is None else total
+            added = before + value
+            back = added - before
+            lost = (before - (added - back)) + (value - back)
+            left = error + lost
+            if left - error == lost and left - lost == error and abs(added) < sys.float_info.max:
+                total = added + left
+                return (total, left - (total - added), None, *counts)
+        return (*_add_exactly(total, error, rest, value), *counts)
 
     @override
     def result(self, accumulator: Value) -> Any:
         return average_compensated(*accumulator) if self.average else accumulator[0]
-
-    @override
-    def run(self, numbers: Numbers, values: Sequence[Any], columns: list[list[Any]]) -> list[Any]:
-        """Adds rows in order. Returns the result after each.
-
-        Each addition yields its own error (Knuth: The Art of Computer Programming, 4.2.2), and so does the addition of
-        both errors. As long as the latter is 0, nothing is lost, and the sum is the exact one, rounded once.
-        """
-        sums, errors, rests = columns[:3]
-        counts = columns[3] if self.average else []
-        if any(rests):
-            errors[:] = [math.nan if rest else error for error, rest in zip(errors, rests, strict=True)]
-        results: list[Any] = []
-        append, least, most = results.append, -sys.float_info.max, sys.float_info.max
-        for number, value in zip(numbers, values, strict=True):
-            total = sums[number]
-            if value is not None:
-                error = errors[number]
-                if total is None:
-                    total = 0.0
-                added = total + value
-                back = added - total
-                lost = (total - (added - back)) + (value - back)
-                left = error + lost
-                if left - error == lost and left - lost == error and least < added < most:
-                    sums[number] = total = added + left
-                    errors[number] = left - (total - added)
-                else:  # always for NaN
-                    total, error, rest = _add_exactly(total, error, rests[number], value)
-                    sums[number], errors[number], rests[number] = total, math.nan if rest else error, rest
-                if counts:
-                    counts[number] += 1
-            append(average_compensated(total, errors[number], rests[number], counts[number]) if counts else total)
-        if any(rests):
-            errors[:] = [0.0 if rest else error for error, rest in zip(errors, rests, strict=True)]
-        return results
 
 
 def _add_exactly(total: float | None, error: float, rest: bytes | None, value: float) -> Value:
