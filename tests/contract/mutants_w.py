@@ -16,7 +16,7 @@ WINDOWS: Final = "operators.kinds.window.running"
 TIMERS: Final = (
     Mutant(
         "W20",
-        "operators.due_results:DueResultsRuntime._go_on",
+        "operators.event_time:DueResultsRuntime._go_on",
         "assert watermark_ms is not None",
         "out.watermark(watermark_ms)",
     ),

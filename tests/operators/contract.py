@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 import polars as pl
 
+from tests.operators.example_modules import EXAMPLE_MODULES
 from tests.operators.subtasks import GROUPS, Subtasks
 from tests.support.user_code import describe_here
 from tidegate.config.errors import ConfigErrors
@@ -85,7 +86,7 @@ def load(kind: StepKind, example: str, record_format: str = "json") -> LoadedPip
         named = "[" + ", ".join(readable) + "]"
         text = _FILE.format(source=source, more=more, known=known, step=step, outputs=named, late=late)
         first = parse_pipeline(text, "contract.yaml", {})
-    return describe_here(first, kind.example_modules)
+    return describe_here(first, EXAMPLE_MODULES)
 
 
 def tried_of(plan: Plan) -> Iterator[Tried]:

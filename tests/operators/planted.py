@@ -21,7 +21,6 @@ _FIELD: Final = "    every: int\n"
 _KIND: Final = '    """A step with `key` and `sample`."""\n'
 _VALUES: Final = '        return (StateField("seen", BIGINT, nullable=False),)\n'
 _PASS: Final = "        self.pass_on(batch, passing, out)\n"
-_OPEN: Final = "        return SampleRuntime(self, slot)\n"
 _ENDLESS_POLL: Final = """
 def poll(self, rows_max, out):
     return True
@@ -69,7 +68,6 @@ AT_REGISTRATION: Final = (
     ("no_key", "has no `key`", ('    key = "sample"\n', "")),
     ("no_operator", "has no `operator`", ("    operator = SampleOperator\n", "")),
     ("no_fields", "has no `fields`", ("    def fields(", "    def field(")),
-    ("no_open", "has no `open`", ("    def open(", "    def opens(")),
 )
 IN_A_PLAN: Final = (
     Mistake("no_keys", "the keyed state `state` and is added without keys", _kind_that("context.add(made)")),
@@ -225,9 +223,16 @@ WHEN_IT_RUNS: Final = (
         (("    def process(", "    def processes("),),
     ),
     Mistake(
-        "open_fails", "open() raises RuntimeError: no model", _instead_of(_OPEN, "raise RuntimeError('no model')\n")
+        "other_runtime",
+        "has no attribute 'SampleRuntime'",
+        (("class SampleRuntime(", "class SamplingRuntime("),),
     ),
-    Mistake("nothing_open", "open() returns a NoneType", _instead_of(_OPEN, "SampleRuntime(self, slot)\n")),
+    Mistake(
+        "open_fails",
+        "open() raises RuntimeError: no model",
+        _operator_with("def open(self, slot): raise RuntimeError('no model')\n"),
+    ),
+    Mistake("nothing_open", "open() returns a NoneType", _operator_with("def open(self, slot): pass\n")),
     Mistake(
         "constant_key",
         "keeps a key in the state `state` whose rows arrive at another subtask",

@@ -15,8 +15,8 @@ from tests.operators.subtasks import Subtasks
 from tidegate.datatypes import BIGINT, STRING, TIMESTAMP
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import OperatorName
+from tidegate.operators.keyed import REASONS
 from tidegate.operators.kinds.dedup import DedupOperator, runtime
-from tidegate.operators.late import REASONS
 from tidegate.operators.runtime import END_OF_TIME
 from tidegate.operators.spec import LATE, Planned
 from tidegate.task.elements import Watermark

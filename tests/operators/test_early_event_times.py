@@ -8,8 +8,7 @@ import pytest
 
 from tests.plan.test_build import ORDERS, check, operators, plan_of
 from tidegate.ids import OperatorName
-from tidegate.operators.builtin.kafka_source import SourceOperator
-from tidegate.operators.early_event_times import derive_remedy, describe_early
+from tidegate.operators.builtin.kafka_source import SourceOperator, derive_early_remedy, describe_early
 
 SINK = "sinks: {out: {from: orders, topic: out, key: customer}}\n"
 
@@ -17,7 +16,7 @@ SINK = "sinks: {out: {from: orders, topic: out, key: customer}}\n"
 def remedy_of(event_time: str, schema: str = ORDERS) -> str:
     found = operators(plan_of(f"{schema}    event_time: {event_time}\n{SINK}"))["orders"]
     assert isinstance(found, SourceOperator)
-    return derive_remedy(found)
+    return derive_early_remedy(found)
 
 
 @pytest.mark.parametrize("text", ["id", "id + 1", "unix_seconds(at)", "a-b"])
@@ -37,7 +36,9 @@ def test_a_timestamp_may_have_been_made_by_another_unit() -> None:
 def test_a_kafka_timestamp_is_the_producers() -> None:
     found = operators(plan_of(ORDERS + SINK))["orders"]
     assert isinstance(found, SourceOperator)
-    assert derive_remedy(found).startswith("set `event_time` to the column that has the time, or correct the producer")
+    assert derive_early_remedy(found).startswith(
+        "set `event_time` to the column that has the time, or correct the producer"
+    )
 
 
 def test_the_line_says_how_many() -> None:

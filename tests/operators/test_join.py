@@ -20,10 +20,10 @@ from tidegate.expressions.parse import parse_qualified
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import OperatorName
 from tidegate.operators.event_time import BEHIND, TIME
+from tidegate.operators.keyed import REASONS
 from tidegate.operators.kinds.join import JoinOperator
 from tidegate.operators.kinds.join.running import runtime, side
 from tidegate.operators.kinds.join.settings import JoinRows, Matching
-from tidegate.operators.late import REASONS
 from tidegate.operators.runtime import END_OF_TIME
 from tidegate.operators.spec import InputOrder
 from tidegate.task.elements import StreamStatus, Watermark

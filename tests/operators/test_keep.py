@@ -19,8 +19,8 @@ from tidegate.datatypes import BIGINT, DATE, DOUBLE, STRING, TIMESTAMP, DataType
 from tidegate.formats.columns import make_column, polars_type
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import OperatorName
+from tidegate.operators.keyed import REASONS
 from tidegate.operators.kinds.keep import LastOperator, RankingOperator, RankingOrder
-from tidegate.operators.late import REASONS
 from tidegate.operators.runtime import END_OF_TIME
 from tidegate.operators.spec import Slot
 from tidegate.state.backends import choose_backend

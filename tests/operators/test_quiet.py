@@ -16,9 +16,9 @@ from tests.operators.subtasks import Subtasks
 from tidegate.datatypes import BIGINT, STRING
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import OperatorName
+from tidegate.operators.keyed import REASONS
 from tidegate.operators.kinds.quiet import QuietOperator, runtime
 from tidegate.operators.kinds.quiet.runtime import Arrivals, Silence
-from tidegate.operators.late import REASONS
 from tidegate.operators.lateness import LAST_MS
 from tidegate.operators.runtime import END_OF_TIME, LOWEST
 from tidegate.operators.spec import LATE, Planned

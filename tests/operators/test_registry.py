@@ -2,8 +2,22 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tidegate.config.models import StepSettings
+from tidegate.formats.failures import BadRecordPolicy
+from tidegate.operators.mistakes import OperatorMistake, check_specs
 from tidegate.operators.registry import choose_step_kind, kind_modules, kinds_in, operator_union, step_kinds
+from tidegate.operators.spec import StepOperator
+
+
+class _Unopened(StepOperator, frozen=True, tag="unopened"):
+    bad_records: BadRecordPolicy
+
+
+def test_an_operator_that_nothing_would_open_is_refused() -> None:
+    with pytest.raises(OperatorMistake, match="has no `open`, and there is no module `runtime` next to it"):
+        check_specs([_Unopened])
 
 
 def test_every_module_is_a_kind_and_every_operator_has_a_tag_of_its_own() -> None:

@@ -20,6 +20,8 @@ from tidegate.ids import OperatorName, VertexId
 from tidegate.operators.kinds.event_time import EventTimeOperator
 from tidegate.operators.kinds.event_time.runtime import EventTimeRuntime
 from tidegate.operators.runtime import END_OF_TIME, Out
+from tidegate.operators.spec import Slot
+from tidegate.state.backends import choose_backend
 from tidegate.task.elements import Batch, StreamStatus, TimeControl, Watermark
 
 DELAY = 5
@@ -30,7 +32,8 @@ Given = tuple[int, int, int] | TimeControl
 def timed() -> EventTimeRuntime:
     expression = parse_expression("n", dict(KEYED))
     name, policy = OperatorName("timed"), BadRecordPolicy.FAIL
-    return EventTimeRuntime(EventTimeOperator(name, expression, "n", KEYED, policy, DELAY, Idle.CAUGHT_UP, None, ()))
+    operator = EventTimeOperator(name, expression, "n", KEYED, policy, DELAY, Idle.CAUGHT_UP, None, ())
+    return EventTimeRuntime(operator, Slot(1, choose_backend("memory", 1)))
 
 
 class Stamped(FakeSource):

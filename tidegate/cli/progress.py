@@ -23,7 +23,7 @@ from rich.text import Text
 from tidegate.config.fields.counts import render_count, render_seconds, render_size
 from tidegate.daemon.operator_accounts import render_moment
 from tidegate.daemon.status import Diagnosis, DiagnosisSeverity, OperatorStatus, PipelineState, Status
-from tidegate.operators.early_event_times import describe_early
+from tidegate.operators.builtin.kafka_source import describe_early
 
 REFRESH_S: Final = 0.5
 STOP_TIMEOUT_S: Final = 2.0

@@ -16,8 +16,7 @@ from tidegate.config.fields.counts import render_seconds
 from tidegate.daemon.rates import RATE_WINDOW_SECONDS, CounterWindow, ReportCounts
 from tidegate.daemon.status import OperatorStatus, SlotStatus, SubtaskStatus
 from tidegate.ids import OperatorName
-from tidegate.operators.builtin.kafka_source import SourceOperator
-from tidegate.operators.early_event_times import derive_remedy, describe_early
+from tidegate.operators.builtin.kafka_source import SourceOperator, derive_early_remedy, describe_early
 from tidegate.operators.runtime import END_OF_TIME, LOWEST
 from tidegate.operators.waiting import Waiting, add_gauges
 from tidegate.plan.graph import Plan
@@ -269,7 +268,7 @@ def derive_kinds(plan: Plan) -> dict[OperatorName, str]:
 
 def derive_remedies(plan: Plan) -> dict[OperatorName, str]:
     """Returns for each source of a plan the advice about event times before 1971."""
-    return {source.name: derive_remedy(source) for source in plan.operators(SourceOperator)}
+    return {source.name: derive_early_remedy(source) for source in plan.operators(SourceOperator)}
 
 
 def derive_waits(plan: Plan) -> dict[OperatorName, Waiting]:

@@ -1,4 +1,4 @@
-"""The watermark that an operator keeps across restarts. Pure.
+"""The watermark that an operator keeps across restarts, and operators whose results become due by it. Pure.
 
 In every attempt the incoming watermark begins at its lowest value, and sources send theirs before the rows in flight
 are processed again. So an operator that decides which rows are late, or fires timers, keeps its own watermark in the
@@ -12,8 +12,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
+from typing_extensions import override
+
 from tidegate.datatypes import BIGINT
-from tidegate.operators.runtime import END_OF_TIME, LOWEST
+from tidegate.operators.runtime import END_OF_TIME, LOWEST, ROWS_MAX, OperatorRuntime, Out
 from tidegate.state.declaration import StateField, StateForm, declare_list
 from tidegate.state.operator_list import OperatorList
 
@@ -157,3 +159,82 @@ class EventClock:
         """Drops restored watermarks once passed. An end of time does not pass them: the next checkpoint needs them."""
         if self._restored and self._data_ms >= self._restored_max:
             self._restored = {}
+
+
+class DueResultsRuntime(OperatorRuntime):
+    """Emits what a watermark makes due, in several calls if it is much, before it passes the watermark on (W20).
+
+    A higher watermark replaces one that waits for its results. The end of time does not, because it makes less due: it
+    repeats nothing.
+
+    A subclass implements `emit_due`, and sets `_clock`.
+    """
+
+    _clock: EventClock
+    _pending_ms: int | None = None
+    """The watermark that waits for its results."""
+    _ends: bool = False
+    """Whether the end of time follows that watermark."""
+    _status_after: bool | None = None
+    """The status to pass on after that watermark."""
+
+    def emit_due(self, watermark_ms: int, rows_max: int, out: Out) -> bool:
+        """Emits some of the results that a watermark makes due, at most about `rows_max`. Returns True if more are
+        due.
+        """
+        raise NotImplementedError
+
+    def advance(self, watermark_ms: int) -> None:
+        """Begins with a watermark: from now on, lateness is judged by it."""
+        self._clock.advance(watermark_ms)
+
+    def passed_on(self, watermark_ms: int) -> int:
+        """Returns the watermark that follows the results of a watermark."""
+        return watermark_ms
+
+    @property
+    @override
+    def settled(self) -> bool:
+        return self._pending_ms is None
+
+    @override
+    def on_watermark(self, watermark_ms: int, out: Out) -> None:
+        if watermark_ms == END_OF_TIME and self._pending_ms is not None:
+            self._ends = True
+            return
+        self.advance(watermark_ms)
+        self._pending_ms = watermark_ms
+        self._go_on(ROWS_MAX, out)
+
+    @override
+    def on_status(self, idle: bool, out: Out) -> None:
+        """Holds a status back while a watermark waits, because nothing may be emitted between idle and active (W05)."""
+        if self._pending_ms is None:
+            out.status(idle)
+        else:
+            self._status_after = idle
+
+    @override
+    def poll(self, rows_max: int, out: Out) -> bool:
+        if self._pending_ms is None:
+            return False
+        self._go_on(rows_max, out)
+        return True
+
+    @override
+    def before_snapshot(self) -> None:
+        self._clock.before_snapshot()
+
+    def _go_on(self, rows_max: int, out: Out) -> None:
+        watermark_ms = self._pending_ms
+        assert watermark_ms is not None
+        if self.emit_due(watermark_ms, rows_max, out):
+            return
+        self._pending_ms = None
+        out.watermark(self.passed_on(watermark_ms))
+        if self._ends:
+            self._ends = False
+            self.on_watermark(END_OF_TIME, out)
+        elif self._status_after is not None:
+            idle, self._status_after = self._status_after, None
+            out.status(idle)

@@ -67,6 +67,14 @@ class Lineage(msgspec.Struct, frozen=True):
     time: str = ""
     """Digest of the expression for its event time; empty if no operator needs one."""
 
+    def filtered(self, *conditions: str) -> Lineage:
+        """Returns the path with further conditions, by their digests."""
+        return msgspec.structs.replace(self, conditions=self.conditions.union(conditions))
+
+    def extended(self, columns: Mapping[str, str]) -> Lineage:
+        """Returns the path with further columns, or with others of the same names."""
+        return msgspec.structs.replace(self, columns={**self.columns, **columns})
+
 
 Lineages = tuple[Lineage, ...]
 

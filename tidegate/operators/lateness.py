@@ -1,6 +1,6 @@
 """Measures how far rows are behind the watermark of their partition (ADR 34), and detects, counts and emits late ones.
 
-`late.py` has the settings.
+`keyed/__init__.py` has the settings.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from tidegate.formats.columns import TIMESTAMP
 from tidegate.native.key_groups import measure_in_c
 from tidegate.native.library import loaded
 from tidegate.operators.event_time import BEHIND, TIME, WATERMARK, EventClock
+from tidegate.operators.keyed import LateKeyedOperator
 from tidegate.operators.keyed.runtime import KeyedRuntime
-from tidegate.operators.late import LateKeyedOperator
 from tidegate.operators.runtime import Out
 from tidegate.operators.spec import LATE, Columns, Slot
 from tidegate.state.keygroups import key_group_of

@@ -6,6 +6,8 @@ when rows are processed are found by the contract test (`tests/operators/test_co
 
 from __future__ import annotations
 
+import importlib.util
+import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Final, NamedTuple, TypeVar
@@ -51,10 +53,14 @@ def check_specs(specs: Collection[type[Operator]]) -> None:
         by_tag.setdefault(tag, spec)
         if "bad_records" not in spec.__struct_fields__:
             mistakes.append("has no field `bad_records`, which decides what happens to rows that fail in it")
-        if issubclass(spec, StepOperator) and spec.open is StepOperator.open:
-            mistakes.append("has no `open`: nothing would run")
+        if issubclass(spec, StepOperator) and spec.open is StepOperator.open and not _has_runtime(spec.__module__):
+            mistakes.append("has no `open`, and there is no module `runtime` next to it: nothing would run")
         if mistakes:
             raise OperatorMistake(f"operator {spec.__name__} ({spec.__module__})", mistakes)
+
+
+def _has_runtime(module: str) -> bool:
+    return hasattr(sys.modules[module], "__path__") and importlib.util.find_spec(f"{module}.runtime") is not None
 
 
 def check_step_kinds(kinds: Mapping[str, StepKind | None]) -> None:

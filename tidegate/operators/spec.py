@@ -8,6 +8,7 @@ the meaning of its state, its explanation, and the runtime that it opens.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum, StrEnum
 from pathlib import Path
@@ -18,7 +19,7 @@ import msgspec
 from tidegate.config.fields.ttl import Ttl
 from tidegate.datatypes import DataType
 from tidegate.expressions.bounds import BATCH_BYTES_MAX, Bound, Bounds, sum_bounds
-from tidegate.expressions.expression import columns_of
+from tidegate.expressions.expression import can_fail, columns_of
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import OperatorName, SourceTopic
 from tidegate.operators.fingerprint import Lineages, StateFingerprint
@@ -160,15 +161,18 @@ class Operator(_PlannedStruct, frozen=True, tag_field="operator"):
         return ()
 
     def pruned_columns(self, output: str = "") -> Columns:
-        """Returns the columns of an output that remain after pruning, according to the planner's decision.
-
-        Which rows fail must not depend on the columns that are read downstream, so columns whose computation can fail
-        are kept.
-        """
+        """Returns the columns of an output that remain after pruning, according to the planner's decision."""
         columns, read = self.output_columns(output), self.planned.outputs
         if read is None:
             return columns
-        return keep_columns(columns, {*read[output]}) if output in read else ()
+        needed = {*read.get(output, ()), *self.unpruned(output)}
+        return keep_columns(columns, needed) if needed or output in read else ()
+
+    def unpruned(self, output: str = "") -> set[str]:  # noqa: ARG002  # for overrides
+        """Returns the columns of an output that are kept even if nothing reads them. Among them are those whose
+        computation can fail: which rows fail must not depend on what is read downstream.
+        """
+        return {name for name, expression in self.computes().items() if can_fail(expression)}
 
     def reads(self, port: int = 0) -> set[str]:  # noqa: ARG002  # for overrides
         """Returns the columns of an input that the operator needs, for its own use or to pass them on."""
@@ -199,8 +203,10 @@ class Operator(_PlannedStruct, frozen=True, tag_field="operator"):
         return None
 
     def preserves_record(self, output: str = "") -> bool:  # noqa: ARG002  # for overrides
-        """Returns True if each row of an output has the source record and the system columns of a row on port 0."""
-        return False
+        """Returns True if each row of an output has the source record and the system columns of a row on port 0.
+        Results of several rows have none.
+        """
+        return True
 
     def loses_time(self, output: str = "") -> bool:  # noqa: ARG002  # for overrides
         """Returns True if rows of an output have the event time of other rows, which were processed with them.
@@ -297,8 +303,14 @@ class StepOperator(Operator, frozen=True, tag_field="operator"):
     """An operator that a step of the file creates. It runs in every slot and needs only its spec and its states."""
 
     def open(self, slot: Slot) -> OperatorRuntime:
-        """Returns the runtime. Called once per subtask, in the slot process; only here may Polars be imported."""
-        raise NotImplementedError
+        """Returns the runtime. Called once per subtask, in the slot process; only here may Polars be imported.
+
+        By default it is of the class of the same name in the module `runtime` next to that of the operator: for
+        `kinds.sample.SampleOperator` it is `kinds.sample.runtime.SampleRuntime(operator, slot)`.
+        """
+        module = importlib.import_module(f"{type(self).__module__}.runtime")
+        runtime: OperatorRuntime = getattr(module, f"{type(self).__name__.removesuffix('Operator')}Runtime")(self, slot)
+        return runtime
 
 
 def _wake_nobody() -> None:

@@ -188,8 +188,6 @@ class StepKind:
     """The keys of example steps in a file, which the contract test runs. The input columns are `id bigint, customer
     string, amount double, at timestamp, tags array<string>`.
     """
-    example_modules: ClassVar[Mapping[str, str]] = {}
-    """The user code of the examples: source text by the path of the module."""
     settings: ClassVar[type[Settings]] = Settings
     """Its keys, all optional: they become keys of every step of the file."""
 

@@ -10,8 +10,7 @@ import polars as pl
 
 from tidegate.config.load import LoadedPipeline
 from tidegate.ids import OperatorName
-from tidegate.operators.builtin.kafka_source import SourceOperator
-from tidegate.operators.early_event_times import derive_remedy, describe_early
+from tidegate.operators.builtin.kafka_source import SourceOperator, derive_early_remedy, describe_early
 from tidegate.operators.runtime import END_OF_TIME
 from tidegate.operators.spec import Requirement
 from tidegate.operators.waiting import WAITING_ROWS, WAITING_UNTIL
@@ -151,7 +150,7 @@ def _ignore(where: str) -> None:
 
 def _describe_time(plan: Plan, counts: Mapping[OperatorName, OperatorCounts]) -> Iterator[str]:
     """Yields notes on late records and, for steps that use event time, on what they hold and their watermarks."""
-    remedies = {source.name: derive_remedy(source) for source in plan.operators(SourceOperator)}
+    remedies = {source.name: derive_early_remedy(source) for source in plan.operators(SourceOperator)}
     timed = {node.operator.name for node in plan.nodes if Requirement.EVENT_TIME in node.operator.requires()}
     for name, one in counts.items():
         if one.late:

@@ -25,8 +25,7 @@ from tidegate.formats.schema_keys import key_from_plain
 from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, SchemaKind
 from tidegate.ids import OperatorName, TopicPartition
 from tidegate.operators.builtin.kafka_sink import SinkOperator
-from tidegate.operators.builtin.kafka_source import SourceOperator
-from tidegate.operators.early_event_times import derive_remedy, describe_early
+from tidegate.operators.builtin.kafka_source import SourceOperator, derive_early_remedy, describe_early
 from tidegate.operators.registry import choose_step_kind
 from tidegate.plan.build import build_plan
 from tidegate.plan.graph import Plan
@@ -143,7 +142,7 @@ class Preview:
             self.late = {name: one.late for name, one in counts.items() if one.late}
             self.waiting = [*describe_waiting(self._plan, counts)]
             self.early = [
-                describe_early(source.name, count, derive_remedy(source))
+                describe_early(source.name, count, derive_early_remedy(source))
                 for source in self._plan.operators(SourceOperator)
                 if (count := counts[source.name].before_1971)
             ]

@@ -161,18 +161,19 @@ def test_answers_that_do_not_fit_are_failures_with_column_value_and_remedy() -> 
     step.poll()
     (batch,) = step.out.batches
     assert batch.select("n", "text").rows() == [(4, None), (5, "5")]
-    name, seen = "tests.operators.calls.manual:resolve", "(Expected `string | null`, got `integer` - at `$.text`)"
+    name, seen = "tests.operators.calls.manual:resolve", "(Expected `string | null`, got `integer`)"
+    remedy = "return a value of that type, or change `output`"
     assert [(one.row, one.kind, one.message) for one in step.out.failures] == [
         (
             0,
             FailureKind.WRONG_TYPE,
-            f"{name} returned 7 for `text`, which is string: return a value of that type, or change `output` {seen}",
+            f"`text` of the answer of {name} is string, and 7 is not {seen}: {remedy}",
         ),
         (1, FailureKind.WRONG_TYPE, f"{name} returned 'of 2': return a dict, or None for NULLs"),
         (
             2,
             FailureKind.WRONG_TYPE,
-            f"{name} returned a dict without `text`: return every column of `output`, None for NULL",
+            f"the answer of {name} has no `text`: give every column, None for NULL",
         ),
     ]
 

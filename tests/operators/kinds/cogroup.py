@@ -82,6 +82,9 @@ class CogroupOperator(StepOperator, frozen=True, tag="cogroup"):
     def counts_updates(self) -> bool:
         return True
 
+    def preserves_record(self, output: str = "") -> bool:
+        return False
+
     def states(self, max_parallelism: int) -> tuple[StateDeclaration, ...]:
         keys = tuple(StateField(name, kind) for name, kind in self.keys)
         return tuple(

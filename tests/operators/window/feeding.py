@@ -18,9 +18,9 @@ from tidegate.datatypes import BIGINT, BOOLEAN, STRING, TIMESTAMP
 from tidegate.expressions.expression import AggregateCall, ColumnReference
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import CheckpointId, OperatorName
+from tidegate.operators.keyed import REASONS
 from tidegate.operators.kinds.window import WindowOperator
 from tidegate.operators.kinds.window.settings import Windowing
-from tidegate.operators.late import REASONS
 from tidegate.operators.runtime import END_OF_TIME, LOWEST, OperatorRuntime
 from tidegate.operators.spec import Columns, Slot
 from tidegate.state.backends import choose_backend

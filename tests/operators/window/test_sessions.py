@@ -24,9 +24,9 @@ from tests.operators.window.feeding import (
 )
 from tidegate.datatypes import BOOLEAN, INT, STRING, DataType
 from tidegate.ids import StateName
+from tidegate.operators.keyed import REASONS
 from tidegate.operators.kinds.window.running import sessions as session_runtime
 from tidegate.operators.kinds.window.settings import Windowing
-from tidegate.operators.late import REASONS
 from tidegate.operators.runtime import END_OF_TIME
 from tidegate.operators.spec import Columns
 from tidegate.state.errors import StateUnreadable

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final, Protocol
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from typing_extensions import override
@@ -13,19 +13,17 @@ from tidegate.config.fields.topics import matches_pattern
 from tidegate.config.fields.units import render_duration
 from tidegate.datatypes import BIGINT, BOOLEAN, INT, STRING, TIMESTAMP, DataType
 from tidegate.expressions.bounds import Bound, Bounds
-from tidegate.expressions.expression import Expression, columns_of
+from tidegate.expressions.expression import Expression, columns_of, quote_column
 from tidegate.formats import keys
 from tidegate.formats.failures import BadRecordPolicy, RecordFailure
 from tidegate.formats.record_parts import HEADERS_TYPE
 from tidegate.formats.schemas import NO_OPTIONS, FormatOptions
-from tidegate.ids import MAIN_CLUSTER, ClusterName, SourceTopic
+from tidegate.ids import MAIN_CLUSTER, ClusterName, OperatorName, SourceTopic
 from tidegate.operators.fingerprint import Lineage, Lineages, digest, digest_expression
 from tidegate.operators.spec import Columns, Operator, Requirement, render_columns
 
 if TYPE_CHECKING:
-    import polars as pl
-
-    from tidegate.operators.runtime import Out
+    from tidegate.operators.builtin.retry.runtime import RetryDelivery
 
 ON_LOST_STOP: Final = "stop"
 ON_LOST_CONTINUE: Final = "continue"
@@ -97,13 +95,6 @@ class FailedDelivery(msgspec.Struct, frozen=True):
     failure: RecordFailure
 
 
-class Delivery(Protocol):
-    """Sends the rows of a source to several outputs."""
-
-    def deliver(self, frame: pl.DataFrame, out: Out) -> Sequence[FailedDelivery]:
-        """Emits the rows of a batch, and dead letters about the records that it returns."""
-
-
 class SourceOperator(Operator, frozen=True, tag="source"):
     """Reads Kafka partitions, decodes `schema`, and emits the columns of `output` that anything downstream reads.
 
@@ -128,7 +119,7 @@ class SourceOperator(Operator, frozen=True, tag="source"):
     key_options: FormatOptions = NO_OPTIONS  # for keys in a format with schemas
     cluster: ClusterName = MAIN_CLUSTER
 
-    def open_delivery(self) -> Delivery | None:
+    def open_delivery(self) -> RetryDelivery | None:
         """Returns what sends its rows to several outputs, in the slot; None if all rows leave on the main output."""
         return None
 
@@ -165,10 +156,6 @@ class SourceOperator(Operator, frozen=True, tag="source"):
     def topics_text(self) -> str:
         """The topics or their pattern, for messages."""
         return ", ".join(self.topics) or f"like {self.pattern}"
-
-    @override
-    def preserves_record(self, output: str = "") -> bool:
-        return True
 
     @override
     def unrepeatable(self) -> tuple[str, ...]:
@@ -292,3 +279,24 @@ class SourceOperator(Operator, frozen=True, tag="source"):
     @override
     def origins(self) -> tuple[SourceTopic, ...]:
         return tuple(SourceTopic(self.cluster, topic) for topic in self.topics or (f"a topic {self.topics_text}",))
+
+
+def derive_early_remedy(source: SourceOperator) -> str:
+    """Returns the remedy that fits the origin of the source's event time."""
+    one = source.event_time
+    if one is None or not one.text:
+        return (
+            "set `event_time` to the column that has the time, or correct the producer: a Kafka timestamp is in "
+            "ms since 1970"
+        )
+    kind = dict(source.columns)[one.column] if one.column is not None else one.expression and one.expression.type
+    if kind != TIMESTAMP:
+        remedy = f"`event_time: timestamp_seconds({one.written or quote_column(one.column or '')})`"
+        return f"`{one.text}` is read as ms since 1970: if it is in seconds, write {remedy}"
+    return f"`{one.text}` is a timestamp: correct the unit in which it is read or computed, or the producer"
+
+
+def describe_early(source: OperatorName, count: int, remedy: str) -> str:
+    """Returns the message for the log and for `status`."""
+    number = "1 record has an event time" if count == 1 else f"{count:,} records have event times"
+    return f"source {source}: {number} before 1971; {remedy}"

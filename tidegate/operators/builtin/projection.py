@@ -8,7 +8,7 @@ import msgspec
 from typing_extensions import override
 
 from tidegate.expressions.bounds import Bound, Bounds, derive_value_bound, sum_bounds
-from tidegate.expressions.expression import Expression, can_fail, columns_of, text_of
+from tidegate.expressions.expression import Expression, columns_of, text_of
 from tidegate.expressions.secrets import is_random
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import OperatorName
@@ -28,13 +28,6 @@ class SelectOperator(StepOperator, frozen=True, tag="select"):
     def output_columns(self, output: str = "") -> Columns:
         return self.output
 
-    @override
-    def pruned_columns(self, output: str = "") -> Columns:
-        """Keeps columns whose computation can fail, even if they are not read."""
-        kept = {name for name, _ in super().pruned_columns(output)}
-        kept |= {name for name, expression in self.columns if can_fail(expression)}
-        return tuple(one for one in self.output if one[0] in kept)
-
     @property
     def pruned_expressions(self) -> tuple[tuple[str, Expression], ...]:
         """The expressions of the columns that it emits."""
@@ -48,10 +41,6 @@ class SelectOperator(StepOperator, frozen=True, tag="select"):
     @override
     def computes(self) -> Mapping[str, Expression]:
         return dict(self.columns)
-
-    @override
-    def preserves_record(self, output: str = "") -> bool:
-        return True
 
     @override
     def lineage(self, lineages: Lineages, output: str = "") -> Lineages:

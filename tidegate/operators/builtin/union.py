@@ -31,10 +31,6 @@ class UnionOperator(StepOperator, frozen=True, tag="union"):
         return {name for name, _ in self.pruned_columns()}
 
     @override
-    def preserves_record(self, output: str = "") -> bool:
-        return True
-
-    @override
     def open(self, slot: Slot) -> OperatorRuntime:
         return _UnionRuntime([name for name, _ in self.pruned_columns()])
 

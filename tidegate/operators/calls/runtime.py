@@ -32,7 +32,7 @@ from tidegate.operators.async_queue import (
     StatusMark,
     WatermarkMark,
 )
-from tidegate.operators.calls.caller import CallTarget, ThreadCaller
+from tidegate.operators.calls.caller import Caller, CallTarget, ThreadCaller
 from tidegate.operators.calls.spec import IN_FLIGHT, CallOperator
 from tidegate.operators.runtime import OperatorRuntime, OperatorState, Out, system_columns
 from tidegate.operators.spec import Slot
@@ -61,17 +61,16 @@ class CallRuntime(OperatorRuntime):
         self,
         operator: CallOperator,
         slot: Slot,
-        target: CallTarget,
+        caller: Caller,
         prepare: Prepare,
-        decoder: AnswerDecoder,
+        decoder: AnswerDecoder | None = None,
     ) -> None:
+        """`decoder`: None if `_emit` is overridden."""
         self._operator = operator
         self._slot = slot
         self._prepare = prepare
         self._decoder = decoder
-        name = f"{operator.name}[{slot.subtask}]"
-        open_caller = ThreadCaller if slot.open_caller is None else slot.open_caller
-        self._caller = open_caller(name, target, operator.policy, slot.wake)
+        self._caller = caller
         self._queue = CallQueue(operator.capacity, ordered=operator.ordered)
         self._in_flight = OperatorList[Any](operator.name, IN_FLIGHT)
         self._resumed = False
@@ -210,6 +209,7 @@ class CallRuntime(OperatorRuntime):
             if call.failure is not None
         ]
         answered = [row for row, call in enumerate(calls) if call.failure is None]
+        assert self._decoder is not None
         decoded = self._decoder.decode([calls[row].answer for row in answered])
         failures += [
             RecordFailure(answered[one.row], one.kind, one.message) for one in decoded.failures
@@ -244,6 +244,12 @@ class CallRuntime(OperatorRuntime):
         """Returns True if this subtask now owns the rows of a former subtask."""
         own, count = self._slot.subtask, self._slot.parallelism
         return own == (subtask if parallelism == count else subtask % count)
+
+
+def open_caller(operator: CallOperator, slot: Slot, target: CallTarget) -> Caller:
+    """Opens what makes the calls of one subtask."""
+    make = ThreadCaller if slot.open_caller is None else slot.open_caller
+    return make(f"{operator.name}[{slot.subtask}]", target, operator.policy, slot.wake)
 
 
 def gather_rows(calls: Sequence[PendingCall]) -> list[pl.DataFrame]:

@@ -12,7 +12,7 @@ from typing_extensions import override
 from tidegate.config.fields.base import Settings
 from tidegate.config.fields.types import StepOutput, choice, duration, integer
 from tidegate.config.fields.units import render_duration
-from tidegate.datatypes import BIGINT, BINARY, DataType
+from tidegate.datatypes import BIGINT, BINARY
 from tidegate.expressions.bounds import GROWING, Bound, Bounds, derive_identity, sum_bounds
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.formats.row_kinds import ROW_KIND, UPDATE_BEFORE
@@ -21,7 +21,7 @@ from tidegate.operators.event_time import TIME
 from tidegate.operators.fingerprint import Lineages
 from tidegate.operators.runtime import system_columns
 from tidegate.operators.spec import Columns, Requirement, StepOperator, render_columns
-from tidegate.operators.step import StepContext
+from tidegate.operators.step import StepContext, StepKind
 from tidegate.state.declaration import StateDeclaration, StateField, StateForm, declare_list
 from tidegate.state.errors import StateUnreadable
 
@@ -46,11 +46,6 @@ _REMEDY: Final = (
     "start with the old definition, stop it with SIGTERM (its final checkpoint leaves nothing in flight), then "
     "change it"
 )
-
-
-def order_refusal(order: str) -> str:
-    """Returns why rows with this order of answers may not be changes of a table; empty: they may."""
-    return "" if order == "ordered" else "needs `order: ordered`: otherwise an older change could overtake a newer one"
 
 
 class CallSettings(Settings):
@@ -124,19 +119,11 @@ class CallOperator(StepOperator, frozen=True, kw_only=True):
 
     @override
     def lineage(self, lineages: Lineages, output: str = "") -> Lineages:
-        return tuple(
-            msgspec.structs.replace(branch, columns={**branch.columns, **self.digest_answers(branch.columns)})
-            for branch in lineages
-        )
+        return tuple(branch.extended(self.digest_answers(branch.columns)) for branch in lineages)
 
     @override
     def unrepeatable(self) -> tuple[str, ...]:
         return tuple(name for name, _ in self.answers)
-
-    @override
-    def preserves_record(self, output: str = "") -> bool:
-        """Returns True: rows in flight keep the system columns of their record."""
-        return True
 
     @override
     def keeps_order(self) -> bool:
@@ -202,13 +189,18 @@ class CallOperator(StepOperator, frozen=True, kw_only=True):
         ]
 
 
-def policy_of(step: CallSettings) -> CallPolicy:
-    """Returns how long and how often a call of the step is attempted."""
-    return CallPolicy(step.timeout_ms, step.retries, step.backoff_ms, step.budget_ms)
+class CallKind(StepKind):
+    """The base of kinds of steps that call something outside; their settings are CallSettings."""
+
+    @override
+    def refuses_changes(self, step: Any) -> str:
+        if step.order == "ordered":
+            return ""
+        return "needs `order: ordered`: otherwise an older change could overtake a newer one"
 
 
-def derive_output(step: CallSettings, context: StepContext) -> dict[str, DataType] | None:
-    """Returns the columns of the step, or None after reporting what is wrong."""
+def derive_fields(step: CallSettings, context: StepContext) -> dict[str, Any] | None:
+    """Returns the fields of the step's CallOperator, or None after reporting what is wrong."""
     answers = dict(step.output or {})
     sound = True
     for name in answers:
@@ -220,4 +212,15 @@ def derive_output(step: CallSettings, context: StepContext) -> dict[str, DataTyp
         sound = False
         remedy = "make it at least as long as `timeout`: it is the limit of all attempts together"
         context.problem(("budget",), "is less than `timeout`", remedy)
-    return {**context.columns, **answers} if sound else None
+    if not sound:
+        return None
+    return {
+        "name": context.name,
+        "input": tuple(context.columns.items()),
+        "answers": tuple(answers.items()),
+        "output": (*context.columns.items(), *answers.items()),
+        "ordered": step.order == "ordered",
+        "capacity": step.capacity,
+        "policy": CallPolicy(step.timeout_ms, step.retries, step.backoff_ms, step.budget_ms),
+        "bad_records": context.policy,
+    }

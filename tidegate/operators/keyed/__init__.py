@@ -1,23 +1,28 @@
 """Steps with keys and state: everything that follows from keys, columns and state, so that a kind declares only its own
 part.
 
-`runtime.py` does the same for runtimes.
+Late rows are an output of some of them: the key `late` of the file, and its columns. `runtime.py` does the same for
+runtimes, and `lateness.py` for late rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from itertools import chain
-from typing import Any, ClassVar, Final
+from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
+from pydantic import Field
 from typing_extensions import override
 
+from tidegate.config.fields.base import Path, Settings
+from tidegate.config.fields.types import StepName
+from tidegate.datatypes import STRING, TIMESTAMP, DataType
 from tidegate.expressions.bounds import FIXED_BYTES, Bound, Bounds, sum_bounds
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import StateName
 from tidegate.operators.fingerprint import Lineage, Lineages, StateFingerprint, combine_digests, combine_times, digest
-from tidegate.operators.spec import Columns, Emits, Rest, StepOperator
+from tidegate.operators.spec import LATE, Columns, Emits, Requirement, Rest, StepOperator
 from tidegate.operators.step import NEEDS_RETRACTION, StepContext, StepKind
 from tidegate.state.declaration import StateDeclaration, StateField, StateShape
 from tidegate.state.keygroups import KEY_HASH
@@ -74,10 +79,6 @@ class KeyedOperator(StepOperator, frozen=True):
         passed = {name for name, _ in self.pruned_columns()} - {name for name, _ in self.added_columns()}
         return passed | {*self.keys, *self.deciding_columns(), *self.held_columns()}
 
-    @override
-    def preserves_record(self, output: str = "") -> bool:
-        return True
-
     def shape(self, values: tuple[StateField, ...], max_parallelism: int) -> StateShape:
         """Returns the shape of a state by the keys."""
         kinds = dict(self.columns)
@@ -94,17 +95,11 @@ class KeyedOperator(StepOperator, frozen=True):
         if not self.preserves_record() or self.emits() is Emits.LATEST:
             columns = {name: digest(self.kind, self.name, name) for name, _ in self.output_columns()}
             return (Lineage(self.name, columns, time=combine_times(self.name, lineages)),)
-        return tuple(
-            msgspec.structs.replace(
-                branch,
-                columns={
-                    **branch.columns,
-                    **{name: digest(digest(*self.digested(branch)), name) for name, _ in self.added_columns()},
-                },
-                conditions=branch.conditions | {digest(*self.digested(branch))},
-            )
-            for branch in lineages
-        )
+        return tuple(map(self._pass_branch, lineages))
+
+    def _pass_branch(self, branch: Lineage) -> Lineage:
+        condition = digest(*self.digested(branch))
+        return branch.filtered(condition).extended({name: digest(condition, name) for name, _ in self.added_columns()})
 
     @override
     def fingerprint(self, lineages: Lineages, port: int = 0) -> StateFingerprint | None:
@@ -136,8 +131,93 @@ class KeyedOperator(StepOperator, frozen=True):
         return [f"{self.kind} {settings} per {keys}", f"keyed state by {keys}"]
 
 
+REASONS: Final[Columns] = (("_reason", STRING), ("_watermark", TIMESTAMP))
+"""What late rows have besides the columns that arrive: the reason, and the watermark that makes them late."""
+
+
+class LateSettings(Settings):
+    """The key of steps that can find a record late."""
+
+    late: Annotated[
+        StepName | None,
+        Field(
+            description="A sink without `from` that gets the late records, with the columns `_reason` and "
+            "`_watermark`. Without it they are only counted."
+        ),
+    ] = None
+
+
+def derive_late(step: LateSettings, context: StepContext) -> dict[str, DataType] | None:
+    """Returns the columns of the step's late rows. Empty if late rows are not requested; None if they are impossible,
+    which is reported.
+
+    Declares the columns as the step's output `late`.
+    """
+    if step.late is None:
+        return {}
+    taken = [name for name, _ in REASONS if name in context.columns]
+    if taken:
+        remedy = "rename it in a `select` before this step"
+        context.problem(("late",), f"`{taken[0]}` is a column of late records, and of these records", remedy)
+        return None
+    late = {**context.columns, **dict(REASONS)}
+    context.declare_columns(late, LATE)
+    return late
+
+
+def columns_read(late: Columns) -> set[str]:
+    """Returns the columns of late rows that arrive from the input."""
+    return {name for name, _ in late} - dict(REASONS).keys()
+
+
+def pass_late(name: str, lineages: Lineages) -> Lineages:
+    """Returns the lineages of a step's late rows, which leave as they arrived (see `fingerprint.py`)."""
+    reasons = {column: digest("late", name, column) for column, _ in REASONS}
+    return tuple(branch.extended(reasons) for branch in lineages)
+
+
+class LateKeyedOperator(KeyedOperator, frozen=True, kw_only=True):
+    """A step with keys that detects late rows and emits them on its output `late` if anything reads it."""
+
+    late: Columns = ()
+    """The columns of late rows, without system columns; empty if nothing reads them."""
+
+    @override
+    def parameters(self) -> dict[str, Any]:
+        return {name: value for name, value in super().parameters().items() if name != "late"}
+
+    @override
+    def output_columns(self, output: str = "") -> Columns:
+        return self.late if output == LATE else super().output_columns()
+
+    @override
+    def side_outputs(self) -> tuple[str, ...]:
+        return (LATE,) if self.late else ()
+
+    @override
+    def reads(self, port: int = 0) -> set[str]:
+        return super().reads(port) | columns_read(self.pruned_columns(LATE))
+
+    @override
+    def requires(self, port: int = 0) -> frozenset[Requirement]:
+        return frozenset({Requirement.EVENT_TIME})
+
+    @override
+    def lineage(self, lineages: Lineages, output: str = "") -> Lineages:
+        return pass_late(self.name, lineages) if output == LATE else super().lineage(lineages)
+
+    @override
+    def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:
+        outgoing, _ = super().output_size(columns, port)
+        reasons = REASONS if self.pruned_columns(LATE) else ()
+        whole = {**outgoing, **{name: Bound({}, FIXED_BYTES) for name, _ in reasons}}
+        return whole, sum_bounds(whole.values())
+
+
 class KeyedKind(StepKind):
-    """A kind of step with `key`, whose operator is a KeyedOperator."""
+    """A kind of step with `key`, whose operator is a KeyedOperator; if it is a LateKeyedOperator, its settings are
+    LateSettings.
+    """
 
     needs: ClassVar[Mapping[str, str]] = {"key": "add it: the column or columns that records have in common"}
     operator: ClassVar[type[KeyedOperator]]
@@ -154,11 +234,18 @@ class KeyedKind(StepKind):
     def refuses_changes(self, step: Any) -> str:
         return NEEDS_RETRACTION
 
+    def keys_of(self, step: Any) -> tuple[Path, tuple[str, ...]]:
+        """Returns where in the step the columns of the key are, and the columns."""
+        return ("key",), step.key
+
     @override
     def build(self, step: Any, context: StepContext) -> None:
-        keys: tuple[str, ...] = step.key
-        usable = [context.key(("key", index), key) for index, key in enumerate(keys)]
+        place, keys = self.keys_of(step)
+        usable = [context.key((*place, index), key) for index, key in enumerate(keys)]
         fields = self.fields(step, context)
+        if issubclass(self.operator, LateKeyedOperator):
+            late = derive_late(step, context)
+            fields = None if fields is None or late is None else {**fields, "late": tuple(late.items())}
         if fields is None:
             return
         columns = tuple(context.columns.items())
@@ -167,8 +254,9 @@ class KeyedKind(StepKind):
         except TypeError as error:
             where = f"kind {type(self).__module__}"
             raise TypeError(f"{where}: fields() does not fit {self.operator.__name__}: {error}") from error
+        names = [name for name, _ in operator.output_columns()]
         for name, _ in operator.added_columns():
-            if name in context.columns:
+            if names.count(name) > 1:
                 remedy = "rename it with a `select` before this step"
                 context.problem((self.key,), f"there is already a column `{name}`", remedy)
                 return

@@ -9,17 +9,11 @@ from pydantic import Field, create_model
 from typing_extensions import override
 
 from tidegate.config.fields.base import Path
-from tidegate.operators.calls.spec import (
-    CallOperator,
-    CallSettings,
-    derive_output,
-    order_refusal,
-    policy_of,
-)
+from tidegate.operators.calls.spec import CallKind, CallOperator, CallSettings, derive_fields
 from tidegate.operators.fingerprint import digest
 from tidegate.operators.runtime import OperatorRuntime
 from tidegate.operators.spec import Slot
-from tidegate.operators.step import StepContext, StepKind
+from tidegate.operators.step import StepContext
 from tidegate.user_code.describe import CodeDescription
 from tidegate.user_code.modules import split_reference
 from tidegate.user_code.reference import reference_check
@@ -68,13 +62,14 @@ class AsyncOperator(CallOperator, frozen=True, kw_only=True, tag="async"):
     @override
     def open(self, slot: Slot) -> OperatorRuntime:
         from tidegate.operators.calls.function import DictDecoder, FunctionTarget, rows_of
-        from tidegate.operators.calls.runtime import CallRuntime
+        from tidegate.operators.calls.runtime import CallRuntime, open_caller
 
         decoder = DictDecoder(self.answers, self.kept_answers, self.code.reference)
-        return CallRuntime(self, slot, FunctionTarget(self.code.reference), rows_of(self.input), decoder)
+        caller = open_caller(self, slot, FunctionTarget(self.code.reference))
+        return CallRuntime(self, slot, caller, rows_of(self.input), decoder)
 
 
-class AsyncKind(StepKind):
+class AsyncKind(CallKind):
     """The kind of a step with `async`."""
 
     key = ASYNC
@@ -82,7 +77,6 @@ class AsyncKind(StepKind):
     needs: ClassVar[Mapping[str, str]] = {
         "output": "add the columns that the function answers: `output: {country: string}`"
     }
-    example_modules: ClassVar[Mapping[str, str]] = {"lookups.py": "async def country(row):\n    return None\n"}
     settings = AsyncSettings
 
     @override
@@ -91,28 +85,12 @@ class AsyncKind(StepKind):
         return {} if reference is None else {(ASYNC,): reference}
 
     @override
-    def refuses_changes(self, step: Any) -> str:
-        return order_refusal(step.order)
-
-    @override
     def build(self, step: Any, context: StepContext) -> None:
-        output, code = derive_output(step, context), context.code((ASYNC,))
-        if code is None or not _is_callable(code, context) or output is None:
+        fields, code = derive_fields(step, context), context.code((ASYNC,))
+        if code is None or not _is_callable(code, context) or fields is None:
             return
-        context.declare_columns(output)
-        context.add(
-            AsyncOperator(
-                name=context.name,
-                answers=tuple(step.output.items()),
-                output=tuple(output.items()),
-                ordered=step.order == "ordered",
-                capacity=step.capacity,
-                policy=policy_of(step),
-                bad_records=context.policy,
-                code=code,
-                input=tuple(context.columns.items()),
-            )
-        )
+        context.declare_columns(dict(fields["output"]))
+        context.add(AsyncOperator(**fields, code=code))
 
 
 def _is_callable(code: CodeDescription, context: StepContext) -> bool:

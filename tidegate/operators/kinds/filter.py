@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
-import msgspec
 from pydantic import Field
 from typing_extensions import override
 
@@ -55,19 +54,9 @@ class FilterOperator(StepOperator, frozen=True, tag="filter"):
         return columns_of(self.predicate)
 
     @override
-    def preserves_record(self, output: str = "") -> bool:
-        return True
-
-    @override
     def lineage(self, lineages: Lineages, output: str = "") -> Lineages:
-        return tuple(
-            msgspec.structs.replace(
-                branch,
-                conditions=branch.conditions
-                | {digest_expression(one, branch.columns) for one in derive_conjuncts(self.predicate)},
-            )
-            for branch in lineages
-        )
+        asked = list(derive_conjuncts(self.predicate))
+        return tuple(branch.filtered(*(digest_expression(one, branch.columns) for one in asked)) for branch in lineages)
 
     @override
     def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:

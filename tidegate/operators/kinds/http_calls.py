@@ -10,11 +10,13 @@ import datetime as dt
 import re
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final
 from urllib.parse import quote, urlsplit
 
 import msgspec
 from pydantic import Field, SecretStr
+from pydantic_core import PydanticCustomError
 from typing_extensions import override
 
 from tidegate.config.fields.base import Settings
@@ -25,17 +27,11 @@ from tidegate.config.fields.types import Properties, ValueCheck, choice, duratio
 from tidegate.config.fields.units import render_duration
 from tidegate.formats.failures import FailureKind
 from tidegate.operators.async_queue import CallFailure
-from tidegate.operators.calls.spec import (
-    CallOperator,
-    CallSettings,
-    derive_output,
-    order_refusal,
-    policy_of,
-)
+from tidegate.operators.calls.spec import CallKind, CallOperator, CallSettings, derive_fields
 from tidegate.operators.fingerprint import digest
 from tidegate.operators.runtime import OperatorRuntime
 from tidegate.operators.spec import Slot
-from tidegate.operators.step import StepContext, StepKind
+from tidegate.operators.step import StepContext
 
 if TYPE_CHECKING:
     import polars as pl
@@ -43,14 +39,6 @@ if TYPE_CHECKING:
 KINDS: Final = frozenset({"boolean", "tinyint", "smallint", "int", "bigint", "decimal", "string", "date"})
 """The types of columns whose text form is unambiguous."""
 _PLACEHOLDER: Final = re.compile(r"\{([^{}]*)\}")
-
-
-class UrlProblem(Exception):
-    """A template that cannot be used: message and remedy."""
-
-    def __init__(self, message: str, remedy: str) -> None:
-        super().__init__(message)
-        self.message, self.remedy = message, remedy
 
 
 class UrlTemplate(msgspec.Struct, frozen=True):
@@ -88,31 +76,36 @@ class UrlTemplate(msgspec.Struct, frozen=True):
         return self.texts[0] + "".join(filled)
 
 
+def _refuse(text: str, message: str, remedy: str) -> PydanticCustomError:
+    return refusal(f"`{text[:80]}`: {message}", remedy)
+
+
 def parse_url(text: str) -> UrlTemplate:
-    """Parses a template. Raises UrlProblem."""
+    """Parses a template. Raises PydanticCustomError with message and remedy for one that cannot be used."""
+    refuse = partial(_refuse, text)
     pieces = _PLACEHOLDER.split(text)
     texts, columns = tuple(pieces[::2]), tuple(pieces[1::2])
     if any("{" in part or "}" in part for part in texts) or "" in columns:
-        raise UrlProblem("a placeholder is `{column}`", "write any other brace as %7B or %7D")
+        raise refuse("a placeholder is `{column}`", "write any other brace as %7B or %7D")
     if any(not part.isprintable() or " " in part or not part.isascii() for part in texts):
-        raise UrlProblem("a URL has no spaces and only ASCII characters", "percent-encode others: a space is %20")
+        raise refuse("a URL has no spaces and only ASCII characters", "percent-encode others: a space is %20")
     try:
         split = urlsplit(texts[0])
         split.port  # noqa: B018  # raises for a port that is not a number
     except ValueError as error:
-        raise UrlProblem(f"is not a URL: {error}", "for instance https://prices.example/v1/{sku}") from error
+        raise refuse(f"is not a URL: {error}", "for instance https://prices.example/v1/{sku}") from error
     if split.scheme not in ("http", "https") or not split.hostname:
-        raise UrlProblem("is not a URL with http or https and a host", "for instance https://prices.example/v1/{sku}")
+        raise refuse("is not a URL with http or https and a host", "for instance https://prices.example/v1/{sku}")
     if not can_be_host(split.hostname):
-        raise UrlProblem(f"`{split.hostname[:60]}` is not a host", REMEDY)
+        raise refuse(f"`{split.hostname[:60]}` is not a host", REMEDY)
     if columns and not split.path and not split.query:
-        raise UrlProblem(
+        raise refuse(
             "a column cannot be part of the host", "put it after the first `/`: a record must not choose the host"
         )
     if split.username is not None or split.password is not None:
-        raise UrlProblem("contains a user or password", "put them into `headers`: {Authorization: ...}")
+        raise refuse("contains a user or password", "put them into `headers`: {Authorization: ...}")
     if any("#" in part for part in texts):
-        raise UrlProblem("has a fragment, which clients never send", "remove `#` and what follows")
+        raise refuse("has a fragment, which clients never send", "remove `#` and what follows")
     in_path = next((place for place, part in enumerate(texts) if "?" in part), len(columns))
     return UrlTemplate(texts, columns, in_path)
 
@@ -130,10 +123,7 @@ _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}", re.ASCII)
 
 def _url(value: object) -> str:
     text = require_text(value, "a URL", "for instance https://prices.example/v1/{sku}")
-    try:
-        parse_url(text)
-    except UrlProblem as problem:
-        raise refusal(f"`{text[:80]}`: {problem.message}", problem.remedy) from problem
+    parse_url(text)
     return text
 
 
@@ -204,7 +194,7 @@ class HttpOperator(CallOperator, frozen=True, kw_only=True, tag="http"):
     @override
     def open(self, slot: Slot) -> OperatorRuntime:
         from tidegate.operators.calls.http_client import HttpTarget, JsonAnswerDecoder
-        from tidegate.operators.calls.runtime import CallRuntime
+        from tidegate.operators.calls.runtime import CallRuntime, open_caller
 
         judge = JsonAnswerDecoder(self.answers, self.kept_answers)  # used by the thread of the calls
         target = HttpTarget(
@@ -220,10 +210,10 @@ class HttpOperator(CallOperator, frozen=True, kw_only=True, tag="http"):
             columns = {name: frame[name].to_list() for name in self.url.columns}
             return self.url.derive_requests(columns, frame.height)
 
-        return CallRuntime(self, slot, target, prepare, decoder)
+        return CallRuntime(self, slot, open_caller(self, slot, target), prepare, decoder)
 
 
-class HttpKind(StepKind):
+class HttpKind(CallKind):
     """The kind of a step with `http`."""
 
     key = "http"
@@ -234,36 +224,21 @@ class HttpKind(StepKind):
     settings = HttpCallSettings
 
     @override
-    def refuses_changes(self, step: Any) -> str:
-        return order_refusal(step.order)
-
-    @override
     def build(self, step: HttpCallSettings, context: StepContext) -> None:
         lookup = step.http
         assert lookup is not None
         template = parse_url(lookup.url)
-        output = derive_output(step, context)
+        fields = derive_fields(step, context)
         usable = [_usable(name, context) for name in template.columns]
         sound = _headers_sound(lookup, context)
-        if output is None or not all(usable) or not sound:
+        if fields is None or not all(usable) or not sound:
             return
-        context.declare_columns(output)
-        context.add(
-            HttpOperator(
-                name=context.name,
-                answers=tuple((step.output or {}).items()),
-                output=tuple(output.items()),
-                ordered=step.order == "ordered",
-                capacity=step.capacity,
-                policy=policy_of(step),
-                bad_records=context.policy,
-                url=template,
-                headers=reveal(lookup.headers),
-                cache_ms=lookup.cache_ms,
-                missing_fails=lookup.missing == "fail",
-                input=tuple(context.columns.items()),
-            )
+        context.declare_columns(dict(fields["output"]))
+        headers, missing_fails = reveal(lookup.headers), lookup.missing == "fail"
+        operator = HttpOperator(
+            **fields, url=template, headers=headers, cache_ms=lookup.cache_ms, missing_fails=missing_fails
         )
+        context.add(operator)
 
 
 def _usable(name: str, context: StepContext) -> bool:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from itertools import islice, repeat
+from collections.abc import Collection, Iterable, Sequence
+from itertools import repeat
 from typing import Any, Final, NamedTuple
 
 import polars as pl
@@ -18,6 +18,7 @@ from tidegate.operators.event_time import TIME
 from tidegate.operators.latest_rows import PARTITION, PLACE, TOPIC
 from tidegate.operators.runtime import END_OF_TIME, LOWEST, BatchTooLarge
 from tidegate.operators.spec import Columns
+from tidegate.operators.sweep import SWEPT_AT_ONCE, Sweep
 from tidegate.state.base import Key, KeyedState
 from tidegate.state.snapshot import Value
 
@@ -26,8 +27,6 @@ FIRST: Final = len(PLACE)
 
 
 NO_ROW: Final = -1
-SWEPT_AT_ONCE: Final = 2000
-"""Entries that one watermark sweeps."""
 SWEEPS: Final = 20
 """Sweeps per ttl."""
 
@@ -62,9 +61,9 @@ class LatestRows:
         self._keys = list(keys)
         self._held = [name for name, _ in held]
         self._place = place
-        self._ttl_ms = None if ttl is None else ttl.time_ms
+        self._ttl = ttl
         self._watermark_ms = LOWEST
-        self._sweep: Iterator[Key] | None = None
+        self._sweep = None if ttl is None else Sweep(state, ttl, lambda: LOWEST)
         self._next_sweep_ms = LOWEST
         self._floating = any(holds_kind(kind, ("float", "double")) for _, kind in held)
 
@@ -102,7 +101,7 @@ class LatestRows:
     def get_many(self, keys: Collection[Key]) -> list[Value | None]:
         """Returns the row of each key; None if there is none, or if it has ended."""
         found = self.state.get_many(keys)
-        if self._ttl_ms is None:
+        if self._ttl is None:
             return found
         return [None if value is None or self._is_over(value) else value for value in found]
 
@@ -112,29 +111,22 @@ class LatestRows:
         A sweep of the whole state begins again each time when a part of the ttl has passed. A row that was kept without
         a ttl ends a ttl after the sweep has come to it.
         """
-        if self._ttl_ms is None or watermark_ms == END_OF_TIME or watermark_ms < self._next_sweep_ms:
-            self._watermark_ms = watermark_ms if watermark_ms != END_OF_TIME else self._watermark_ms
+        if watermark_ms == END_OF_TIME:
             return []
         self._watermark_ms = watermark_ms
-        if self._sweep is None:
-            self._sweep = self.state.keys()
-        keys = list(islice(self._sweep, SWEPT_AT_ONCE))
-        if len(keys) < SWEPT_AT_ONCE:
-            self._sweep, self._next_sweep_ms = None, watermark_ms + self._ttl_ms // SWEEPS
-        found = [(key, value) for key, value in zip(keys, self.state.get_many(keys), strict=True) if value is not None]
-        endless = {key: (*value[:-1], watermark_ms + self._ttl_ms) for key, value in found if value[-1] is None}
-        if endless:
-            self.state.put_many(endless, endless.values())
-        changes = [RowChange(key, value, None, NO_ROW) for key, value in found if self._is_over(value)]
-        self._write(changes)
-        return changes
+        if self._ttl is None or self._sweep is None or watermark_ms < self._next_sweep_ms:
+            return []
+        removed = self._sweep.go_on(SWEPT_AT_ONCE, watermark_ms)
+        if not self._sweep.under_way:
+            self._next_sweep_ms = watermark_ms + self._ttl.time_ms // SWEEPS
+        return [RowChange(key, value, None, NO_ROW) for key, value in removed]
 
     def _is_over(self, value: Value) -> bool:
-        return self._ttl_ms is not None and value[-1] is not None and value[-1] < self._watermark_ms
+        return self._ttl is not None and value[-1] is not None and value[-1] < self._watermark_ms
 
     def _prolonged(self, held: Value | None, value: Value) -> Value:
         """Returns a row that does not end before the one that it replaces."""
-        if self._ttl_ms is None or held is None or held[-1] is None or held[-1] <= value[-1]:
+        if self._ttl is None or held is None or held[-1] is None or held[-1] <= value[-1]:
             return value
         return (*value[:-1], held[-1])
 
@@ -146,7 +138,7 @@ class LatestRows:
         partitions = batch[PARTITION].to_list() if PARTITION in self._place else repeat(0, batch.height)
         topics = batch[TOPIC].to_list() if TOPIC in self._place else repeat("", batch.height)
         columns = (plain_values(batch[name]) for name in self._held)
-        ends = () if self._ttl_ms is None else ((batch[TIME] + self._ttl_ms).to_list(),)
+        ends = () if self._ttl is None else ((batch[TIME] + self._ttl.time_ms).to_list(),)
         return list(zip(partitions, topics, *columns, *ends, strict=True))
 
     def _write(self, changes: Sequence[RowChange]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from pydantic import Field
 from typing_extensions import override
@@ -11,12 +11,8 @@ from tidegate.config.fields.base import Settings
 from tidegate.config.fields.types import GroupKeys, integer
 from tidegate.datatypes import BIGINT
 from tidegate.operators.keyed import KeyedKind, KeyedOperator
-from tidegate.operators.spec import Slot
 from tidegate.operators.step import StepContext
 from tidegate.state.declaration import StateField
-
-if TYPE_CHECKING:
-    from tidegate.operators.runtime import OperatorRuntime
 
 
 class SampleSettings(Settings):
@@ -40,12 +36,6 @@ class SampleOperator(KeyedOperator, frozen=True, tag="sample"):
     @override
     def state_values(self) -> tuple[StateField, ...]:
         return (StateField("seen", BIGINT, nullable=False),)
-
-    @override
-    def open(self, slot: Slot) -> OperatorRuntime:
-        from tests.operators.kinds.sample.runtime import SampleRuntime
-
-        return SampleRuntime(self, slot)
 
 
 class SampleKind(KeyedKind):

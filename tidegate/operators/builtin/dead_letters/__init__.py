@@ -19,8 +19,6 @@ from tidegate.ids import MAIN_CLUSTER, ClusterName, OperatorName
 from tidegate.operators.builtin.kafka_sink import SinkOperator
 from tidegate.operators.calls.caller import CallPolicy
 from tidegate.operators.calls.spec import CallOperator
-from tidegate.operators.runtime import OperatorRuntime
-from tidegate.operators.spec import Slot
 
 DEAD_LETTERS: Final = OperatorName("dead_letters")
 """The reserved name of the sink."""
@@ -61,12 +59,6 @@ class ReadBackOperator(CallOperator, frozen=True, tag="read-back"):
     @override
     def describes(self) -> list[str]:
         return ["reads the bytes of failed records back by partition and offset"]
-
-    @override
-    def open(self, slot: Slot) -> OperatorRuntime:
-        from tidegate.operators.builtin.dead_letters.runtime import ReadBackRuntime
-
-        return ReadBackRuntime(self, slot)
 
 
 class DeadLetterOperator(SinkOperator, frozen=True, tag="dead-letters"):

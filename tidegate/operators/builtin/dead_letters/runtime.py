@@ -6,19 +6,15 @@ if its record cannot be read, the letter states this.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import msgspec
 import polars as pl
-from typing_extensions import override
 
-from tidegate.formats.contract import Decoded
 from tidegate.formats.dead_letters import UNREAD, WANTED
 from tidegate.formats.dead_letters.frames import DEAD_LETTER_SCHEMA, RawRecord, columns_of
 from tidegate.operators.async_queue import PendingCall
-from tidegate.operators.calls.caller import Caller, CallTarget
-from tidegate.operators.calls.runtime import AnswerDecoder, CallRuntime, gather_rows
+from tidegate.operators.calls.runtime import CallRuntime, gather_rows
 from tidegate.operators.runtime import Out
 from tidegate.operators.spec import Slot
 
@@ -32,15 +28,10 @@ class ReadBackRuntime(CallRuntime):
     """
 
     def __init__(self, operator: ReadBackOperator, slot: Slot) -> None:
-        open_reader = slot.open_reader
-        if open_reader is None:
+        if slot.open_reader is None:
             raise RuntimeError("this slot has no reader of records")
-
-        def open_caller(name: str, target: CallTarget, policy: object, wake: Callable[[], None]) -> Caller:  # noqa: ARG001  # as OpenCaller
-            return open_reader(operator.origins_read, name, wake)
-
-        reading = msgspec.structs.replace(slot, open_caller=open_caller)
-        super().__init__(operator, reading, _Nothing(), _requests, _Nothing())
+        reader = slot.open_reader(operator.origins_read, f"{operator.name}[{slot.subtask}]", slot.wake)
+        super().__init__(operator, slot, reader, _requests)
 
     def _emit(self, calls: Sequence[PendingCall], out: Out) -> None:
         """Emits every letter, with or without the bytes of its record."""
@@ -60,23 +51,3 @@ class ReadBackRuntime(CallRuntime):
 def _requests(letters: pl.DataFrame) -> Sequence[object]:
     places = letters.select("cluster", "topic", "partition", "offset").rows()
     return [place if known == WANTED else None for known, place in zip(letters["bytes"], places, strict=True)]
-
-
-class _Nothing(CallTarget, AnswerDecoder):
-    """A target without calls and a decoder without answers, since the reader of records is the caller."""
-
-    @override
-    async def open(self) -> None:
-        pass
-
-    @override
-    async def ask(self, request: object) -> object:
-        raise NotImplementedError(f"{request} is asked of a reader")
-
-    @override
-    async def close(self) -> None:
-        pass
-
-    @override
-    def decode(self, answers: Sequence[object]) -> Decoded:
-        raise NotImplementedError(f"{len(answers)} answers cannot be converted to columns")

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, Final
 
-import msgspec
 from typing_extensions import override
 
 from tidegate.expressions.expression import Expression, columns_of
@@ -19,7 +18,7 @@ from tidegate.ids import OperatorName
 from tidegate.operators.builtin.projection import SelectOperator
 from tidegate.operators.fingerprint import Lineages, digest, digest_expression
 from tidegate.operators.runtime import OperatorRuntime
-from tidegate.operators.spec import Columns, Rest, Slot
+from tidegate.operators.spec import Rest, Slot
 
 UNMATCHED: Final = "unmatched"
 """The side output of rows with a NULL key."""
@@ -39,10 +38,9 @@ class KeyedInputOperator(SelectOperator, frozen=True, tag="keyed-input"):
         return (UNMATCHED,) if self.preserved else ()
 
     @override
-    def pruned_columns(self, output: str = "") -> Columns:
-        """Keeps the keys as well, because they decide which rows are emitted."""
-        kept = {name for name, _ in super().pruned_columns(output)}.union(self.keys)
-        return tuple(one for one in self.output if one[0] in kept)
+    def unpruned(self, output: str = "") -> set[str]:
+        """Returns the keys as well, because they decide which rows are emitted."""
+        return super().unpruned(output).union(self.keys)
 
     @override
     def selects_by(self) -> frozenset[str]:
@@ -51,16 +49,9 @@ class KeyedInputOperator(SelectOperator, frozen=True, tag="keyed-input"):
 
     @override
     def lineage(self, lineages: Lineages, output: str = "") -> Lineages:
-        return self._passed(lineages, "null" if output == UNMATCHED else "not null")
-
-    def _passed(self, lineages: Lineages, condition: str) -> Lineages:
-        columns = dict(self.columns)
+        columns, condition = dict(self.columns), "null" if output == UNMATCHED else "not null"
         return tuple(
-            msgspec.structs.replace(
-                one,
-                conditions=before.conditions
-                | {digest(condition, *(digest_expression(columns[key], before.columns) for key in self.keys))},
-            )
+            one.filtered(digest(condition, *(digest_expression(columns[key], before.columns) for key in self.keys)))
             for before, one in zip(lineages, super().lineage(lineages), strict=True)
         )
 

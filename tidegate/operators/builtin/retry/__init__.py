@@ -7,7 +7,7 @@ row that does not fit its input becomes a dead letter again.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from typing_extensions import override
@@ -20,9 +20,12 @@ from tidegate.formats.failures import BadRecordPolicy
 from tidegate.formats.record_parts import HEADERS_TYPE
 from tidegate.formats.row_kinds import ROW_KIND, UPDATE_BEFORE
 from tidegate.ids import ClusterName, OperatorName, SourceTopic
-from tidegate.operators.builtin.kafka_source import Delivery, MetadataColumn, SourceOperator
+from tidegate.operators.builtin.kafka_source import MetadataColumn, SourceOperator
 from tidegate.operators.event_time import BEHIND, TIME
 from tidegate.operators.spec import DEAD, Columns, Requirement
+
+if TYPE_CHECKING:
+    from tidegate.operators.builtin.retry.runtime import RetryDelivery
 
 RETRY: Final = OperatorName("dead_letters.retry")
 """The reserved name of the source."""
@@ -118,7 +121,7 @@ class RetryOperator(SourceOperator, frozen=True, tag="retry"):
         return (*(one.output for one in self.inputs), DEAD)
 
     @override
-    def open_delivery(self) -> Delivery:
+    def open_delivery(self) -> RetryDelivery:
         from tidegate.operators.builtin.retry.runtime import RetryDelivery
 
         return RetryDelivery(self)

@@ -7,7 +7,6 @@ from itertools import groupby
 from typing import Any, Final
 
 import polars as pl
-from typing_extensions import override
 
 from tidegate.formats.columns import make_column, polars_type
 from tidegate.formats.dead_letters import NO_RECORD, RETRY_TRIES
@@ -16,7 +15,7 @@ from tidegate.formats.dead_letters.letter import DeadLetter, read_dead_letter
 from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.formats.record_parts import CARRIED_HEADERS, HEADERS_TYPE
 from tidegate.formats.row_kinds import ROW_KIND
-from tidegate.operators.builtin.kafka_source import Delivery, FailedDelivery
+from tidegate.operators.builtin.kafka_source import FailedDelivery
 from tidegate.operators.builtin.retry import HEADERS, KEY, VALUE, RetryInput, RetryOperator
 from tidegate.operators.event_time import BEHIND, TIME
 from tidegate.operators.runtime import Out
@@ -26,14 +25,14 @@ _UNRESTORABLE: Final = (ValueError, TypeError, OverflowError, ArithmeticError, K
 """What values raise that are not of the type that the dead letter names."""
 
 
-class RetryDelivery(Delivery):
+class RetryDelivery:
     """Restores rows from records of the retry topic. Every other record becomes a dead letter."""
 
     def __init__(self, operator: RetryOperator) -> None:
         self._operator = operator
 
-    @override
     def deliver(self, frame: pl.DataFrame, out: Out) -> Sequence[FailedDelivery]:
+        """Emits the rows of a batch, and dead letters about the records that it returns."""
         failed: list[FailedDelivery] = []
         again: list[Mapping[str, Any]] = []
         restored = self._restore(frame, failed, again)

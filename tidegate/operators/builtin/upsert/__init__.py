@@ -7,16 +7,13 @@ filter, another key or topic), the retracted row becomes a tombstone in a topic 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from typing_extensions import override
 
 from tidegate.expressions.bounds import Bound, Bounds, sum_bounds
 from tidegate.formats.failures import BadRecordPolicy
-from tidegate.operators.spec import Columns, Rest, Slot, StepOperator
-
-if TYPE_CHECKING:
-    from tidegate.operators.runtime import OperatorRuntime
+from tidegate.operators.spec import Columns, Rest, StepOperator
 
 
 class UpsertOperator(StepOperator, frozen=True, tag="upsert"):
@@ -42,10 +39,6 @@ class UpsertOperator(StepOperator, frozen=True, tag="upsert"):
         return {name for name, _ in self.pruned_columns()}
 
     @override
-    def preserves_record(self, output: str = "") -> bool:
-        return True
-
-    @override
     def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:
         kept = {name: columns[name] for name, _ in self.pruned_columns()}
         return kept, sum_bounds(kept.values())
@@ -55,9 +48,3 @@ class UpsertOperator(StepOperator, frozen=True, tag="upsert"):
         if self.deleted is None:
             return ["drops the retracted row of an update"]
         return [f"writes a tombstone if an update changes {', '.join(self.place)}"]
-
-    @override
-    def open(self, slot: Slot) -> OperatorRuntime:
-        from tidegate.operators.builtin.upsert.runtime import UpsertRuntime
-
-        return UpsertRuntime(self)

@@ -15,6 +15,7 @@ from typing_extensions import override
 from tidegate.formats.row_kinds import ROW_KIND, UPDATE_AFTER, UPDATE_BEFORE
 from tidegate.operators.builtin.upsert import UpsertOperator
 from tidegate.operators.runtime import OperatorRuntime, Out
+from tidegate.operators.spec import Slot
 
 _RECORD: Final = ("__tidegate_topic", "__tidegate_partition", "__tidegate_offset")
 """The columns that identify the source record of a row."""
@@ -25,7 +26,7 @@ _ROW: Final = "__tidegate_row"
 class UpsertRuntime(OperatorRuntime):
     """Drops retracted rows, or turns them into tombstones."""
 
-    def __init__(self, operator: UpsertOperator) -> None:
+    def __init__(self, operator: UpsertOperator, slot: Slot) -> None:  # noqa: ARG002  # as all are opened
         self._place = operator.place
         self._deleted = operator.deleted
 

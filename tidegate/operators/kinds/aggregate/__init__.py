@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
+from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
 from pydantic import Field
@@ -37,7 +37,7 @@ from tidegate.operators.fingerprint import (
     digest,
     digest_expression,
 )
-from tidegate.operators.spec import Columns, Emits, Requirement, Slot, StepOperator
+from tidegate.operators.spec import Columns, Emits, Requirement, StepOperator
 from tidegate.operators.step import StepContext, StepKind
 from tidegate.state.declaration import (
     LASTS,
@@ -48,9 +48,6 @@ from tidegate.state.declaration import (
     total_parameter,
 )
 from tidegate.state.keygroups import KEY_HASH
-
-if TYPE_CHECKING:
-    from tidegate.operators.runtime import OperatorRuntime
 
 TOTALS: Final = StateName("totals")
 GROUPS: Final = StateName("groups")
@@ -119,6 +116,10 @@ class AggregateOperator(StepOperator, frozen=True, tag="aggregate"):
         return {*self.keys, *(name for _, call in self.aggregates for name in call.columns)}
 
     @override
+    def preserves_record(self, output: str = "") -> bool:
+        return False
+
+    @override
     def made_from(self) -> Mapping[str, frozenset[str]]:
         return {name: frozenset(call.columns) for name, call in self.aggregates}
 
@@ -177,12 +178,6 @@ class AggregateOperator(StepOperator, frozen=True, tag="aggregate"):
         ttl = "" if self.ttl is None else f"; ttl {self.ttl}"
         return [*lines, f"keyed state by {', '.join(self.keys)}; emit {self.emit}{ttl}"]
 
-    @override
-    def open(self, slot: Slot) -> OperatorRuntime:
-        from tidegate.operators.kinds.aggregate.runtime import AggregateRuntime
-
-        return AggregateRuntime(self, slot)
-
 
 class ChangesOperator(AggregateOperator, frozen=True, tag="aggregate-changes"):
     """Running totals over changes, including retractions. The results are changes, with the column `_deleted`."""
@@ -229,12 +224,6 @@ class ChangesOperator(AggregateOperator, frozen=True, tag="aggregate-changes"):
     @override
     def describes(self) -> list[str]:
         return [*super().describes(), "retracts rows; a group without rows is deleted"]
-
-    @override
-    def open(self, slot: Slot) -> OperatorRuntime:
-        from tidegate.operators.kinds.aggregate.runtime import ChangesRuntime
-
-        return ChangesRuntime(self, slot)
 
 
 def state_fields(functions: Iterable[Aggregate]) -> Iterator[StateField]:

@@ -110,7 +110,7 @@ class AggregateRuntime(OperatorRuntime):
         self._totals = slot.open_state(operator.name, declaration, groups_of)
         self._ttl = operator.ttl
         self._now_ms = slot.now_ms
-        self._sweep = None if operator.ttl is None else Sweep(self._totals, operator.ttl.time_ms)
+        self._sweep = None if operator.ttl is None else Sweep(self._totals, operator.ttl, slot.now_ms)
         self._new = 0
         """New keys for which no sweep has run yet."""
         self._watermark_ms = LOWEST
@@ -130,22 +130,15 @@ class AggregateRuntime(OperatorRuntime):
 
     @override
     def before_snapshot(self) -> None:
-        self._go_on(SWEPT_AT_ONCE)
-
-    def _go_on(self, entries: int) -> None:
-        """Sweeps this many entries and removes the expired ones."""
-        if self._ttl is None or self._sweep is None:
-            return
-        now_ms = self._now_ms() if self._ttl.processing else self._watermark_ms
-        if now_ms != LOWEST:
-            self._sweep.go_on(now_ms, entries)
+        if self._sweep is not None:
+            self._sweep.go_on(SWEPT_AT_ONCE, self._watermark_ms)
 
     @override
     def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:
         self._add(batch, out)
-        if self._new:
+        if self._new and self._sweep is not None:
             new, self._new = self._new, 0
-            self._go_on(SWEPT_FOR_NEW * new)
+            self._sweep.go_on(SWEPT_FOR_NEW * new, self._watermark_ms)
 
     def _add(self, batch: pl.DataFrame, out: Out) -> None:
         """Emits one row per input row (`each`), or the last one per key, in order of occurrence."""

@@ -5,27 +5,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
 from pydantic import Field
 from typing_extensions import override
 
-from tidegate.config.fields.base import Settings
+from tidegate.config.fields.base import Path, Settings
 from tidegate.config.fields.types import Keys, duration
 from tidegate.config.fields.units import render_duration
 from tidegate.datatypes import BIGINT
 from tidegate.ids import StateName
 from tidegate.operators.event_time import WATERMARK
 from tidegate.operators.fingerprint import Lineages, StateFingerprint, combine_digests, digest
-from tidegate.operators.late import LateKeyedOperator, LateSettings, derive_late
-from tidegate.operators.spec import Emits, Slot
-from tidegate.operators.step import NEEDS_RETRACTION, StepContext, StepKind
+from tidegate.operators.keyed import KeyedKind, LateKeyedOperator, LateSettings
+from tidegate.operators.spec import Emits
+from tidegate.operators.step import StepContext
 from tidegate.state.declaration import Serializer, StateDeclaration, StateField
 from tidegate.state.time_ordered import declare_time_ordered
-
-if TYPE_CHECKING:
-    from tidegate.operators.runtime import OperatorRuntime
 
 SEEN: Final = StateName("seen")
 
@@ -93,40 +91,23 @@ class DedupOperator(LateKeyedOperator, frozen=True, tag="dedup"):
         within, keys = render_duration(self.within_ms), ", ".join(self.keys)
         return [f"the first record per {keys} within {within} of event time", f"keyed state by {keys}, for that time"]
 
-    @override
-    def open(self, slot: Slot) -> OperatorRuntime:
-        from tidegate.operators.kinds.dedup.runtime import DedupRuntime
 
-        return DedupRuntime(self, slot)
-
-
-class DedupKind(StepKind):
+class DedupKind(KeyedKind):
     """The kind of a step with `dedup`."""
 
     key = "dedup"
+    needs: ClassVar[Mapping[str, str]] = {}
     examples = ("dedup: {key: id, within: 20s}",)
     settings = DedupStepSettings
+    operator = DedupOperator
 
     @override
-    def counts(self, step: Any) -> bool:
-        return True
+    def keys_of(self, step: Any) -> tuple[Path, tuple[str, ...]]:
+        return ("dedup", "key"), step.dedup.key
 
     @override
-    def refuses_changes(self, step: Any) -> str:
-        return NEEDS_RETRACTION
-
-    @override
-    def build(self, step: DedupStepSettings, context: StepContext) -> None:
-        assert step.dedup is not None
-        context.declare_columns(context.columns)
-        late = derive_late(step, context)
-        usable = [context.key(("dedup", "key", index), key) for index, key in enumerate(step.dedup.key)]
-        if all(usable) and late is not None:
-            columns, within_ms = tuple(context.columns.items()), step.dedup.within_ms
-            operator = DedupOperator(
-                context.name, step.dedup.key, columns, context.policy, within_ms, late=tuple(late.items())
-            )
-            context.add(operator, step.dedup.key)
+    def fields(self, step: Any, context: StepContext) -> dict[str, Any]:
+        return {"within_ms": step.dedup.within_ms}
 
 
 KIND = DedupKind()

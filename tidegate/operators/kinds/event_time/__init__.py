@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
+from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
 from pydantic import Field
@@ -22,12 +22,9 @@ from tidegate.expressions.event_time import find_event_time_problem
 from tidegate.expressions.expression import ColumnReference, Expression, columns_of
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.operators.fingerprint import Lineages, digest, digest_expression
-from tidegate.operators.spec import Columns, Requirement, Slot, StepOperator
+from tidegate.operators.spec import Columns, Requirement, StepOperator
 from tidegate.operators.step import StepContext, StepKind
 from tidegate.state.declaration import StateDeclaration, StateField, StateForm, declare_list
-
-if TYPE_CHECKING:
-    from tidegate.operators.runtime import OperatorRuntime
 
 PARTITION: Final = "__tidegate_partition"
 TOPIC: Final = "__tidegate_topic"
@@ -136,10 +133,6 @@ class EventTimeOperator(StepOperator, frozen=True, tag="event_time"):
         return frozenset({Requirement.EVENT_TIME} | topic)
 
     @override
-    def preserves_record(self, output: str = "") -> bool:
-        return True
-
-    @override
     def states(self, max_parallelism: int) -> tuple[StateDeclaration, ...]:
         return TIMES, MARKS
 
@@ -166,12 +159,6 @@ class EventTimeOperator(StepOperator, frozen=True, tag="event_time"):
             "" if self.ahead_ms is None else f", at most {render_duration(self.ahead_ms)} after the event time before"
         )
         return [f"event time: {self.written}{ahead}; watermark: delay {delay}, idle {idle}"]
-
-    @override
-    def open(self, slot: Slot) -> OperatorRuntime:
-        from tidegate.operators.kinds.event_time.runtime import EventTimeRuntime
-
-        return EventTimeRuntime(self)
 
 
 class EventTimeKind(StepKind):

@@ -22,6 +22,7 @@ from tidegate.operators.kinds.event_time import MARKS, PARTITION, TIMES, TOPIC, 
 from tidegate.operators.lateness import FIRST_MS, LAST_MS, measure_behind
 from tidegate.operators.rowwise import apply_to_rows
 from tidegate.operators.runtime import END_OF_TIME, LOWEST, OperatorRuntime, OperatorState, Out, system_columns
+from tidegate.operators.spec import Slot
 from tidegate.state.operator_list import OperatorList
 
 PAIRS_MAX: Final = 1000
@@ -97,7 +98,7 @@ Origin = tuple[str, int]
 class EventTimeRuntime(OperatorRuntime):
     """One subtask. Its own watermark begins at the lowest in every attempt, as those that arrive do."""
 
-    def __init__(self, operator: EventTimeOperator) -> None:
+    def __init__(self, operator: EventTimeOperator, slot: Slot) -> None:  # noqa: ARG002  # as all are opened
         self._operator = operator
         self._output = [name for name, _ in operator.pruned_columns()]
         self._compute = compile_projection([(TIME, operator.expression)]).apply

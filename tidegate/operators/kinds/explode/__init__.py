@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
+from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
 from pydantic import Field
@@ -18,11 +18,8 @@ from tidegate.datatypes import INT, DataType
 from tidegate.expressions.bounds import Bound, Bounds, derive_identities, sum_bounds
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.operators.fingerprint import Lineages, digest
-from tidegate.operators.spec import Columns, Slot, StepOperator
+from tidegate.operators.spec import Columns, StepOperator
 from tidegate.operators.step import StepContext, StepKind
-
-if TYPE_CHECKING:
-    from tidegate.operators.runtime import OperatorRuntime
 
 _WORDS: Final = ("position", "outer", "keep")
 _REMEDY: Final = "write {column: item}, or {column: [key, value]} for a map"
@@ -135,10 +132,6 @@ class ExplodeOperator(StepOperator, frozen=True, tag="explode"):
         return frozenset({self.explode.column})
 
     @override
-    def preserves_record(self, output: str = "") -> bool:
-        return True
-
-    @override
     def splits_rows(self) -> bool:
         return True
 
@@ -146,13 +139,9 @@ class ExplodeOperator(StepOperator, frozen=True, tag="explode"):
     def lineage(self, lineages: Lineages, output: str = "") -> Lineages:
         column, new = self.explode.column, self.explode.new
         return tuple(
-            msgspec.structs.replace(
-                branch,
-                columns=dict(branch.columns)
-                | {name: digest("explode", str(place), branch.columns[column]) for place, name in enumerate(new)},
-                conditions=branch.conditions
-                | {digest("explode", "outer" if self.explode.outer else "inner", branch.columns[column])},
-            )
+            branch.filtered(
+                digest("explode", "outer" if self.explode.outer else "inner", branch.columns[column])
+            ).extended({name: digest("explode", str(place), branch.columns[column]) for place, name in enumerate(new)})
             for branch in lineages
         )
 
@@ -168,12 +157,6 @@ class ExplodeOperator(StepOperator, frozen=True, tag="explode"):
         position = f" with its position {one.position}" if one.position else ""
         outer = "; empty or NULL: one row" if one.outer else "; empty or NULL: no row"
         return [f"a row for each of {one.column} as {', '.join(one.made)}{position}{outer}"]
-
-    @override
-    def open(self, slot: Slot) -> OperatorRuntime:
-        from tidegate.operators.kinds.explode.runtime import ExplodeRuntime
-
-        return ExplodeRuntime(self, slot.rows_max, slot.bytes_max)
 
 
 class ExplodeKind(StepKind):

@@ -23,6 +23,7 @@ from tidegate.operators.runtime import BatchTooLarge, OperatorRuntime, Out, syst
 
 if TYPE_CHECKING:
     from tidegate.operators.kinds.explode import ExplodeOperator
+    from tidegate.operators.spec import Slot
 
 RECORD_BYTES_MAX: Final = 256 << 20
 """The maximum size of all rows of one record."""
@@ -33,20 +34,20 @@ _POSITION: Final = "__tidegate_position"
 class ExplodeRuntime(OperatorRuntime):
     """Splits records into rows. Emits at most `rows_max` rows and about `bytes_max` bytes at a time."""
 
-    def __init__(self, spec: ExplodeOperator, rows_max: int, bytes_max: int) -> None:
-        one = spec.explode
+    def __init__(self, operator: ExplodeOperator, slot: Slot) -> None:
+        one = operator.explode
         self._column = one.column
-        self._others = [name for name, _ in spec.others]
+        self._others = [name for name, _ in operator.others]
         self._outer = one.outer
-        self._rows_max, self._bytes_max = rows_max, bytes_max
-        self._output = [name for name, _ in spec.pruned_columns()]
+        self._rows_max, self._bytes_max = slot.rows_max, slot.bytes_max
+        self._output = [name for name, _ in operator.pruned_columns()]
         made = pl.col(_MADE)
         parts = [made] if len(one.made) == 1 else [made.struct.field("key"), made.struct.field("value")]
         new = dict(zip(one.made, parts, strict=True)) | {one.position: pl.col(_POSITION)}
         self._new = [new[name].alias(name) if name in new else pl.col(name) for name in self._output]
         self._positioned = one.position in self._output
         self._copied = [
-            size for name, kind in spec.others if (size := size_of(pl.col(name), polars_type(kind))) is not None
+            size for name, kind in operator.others if (size := size_of(pl.col(name), polars_type(kind))) is not None
         ]
 
     @override

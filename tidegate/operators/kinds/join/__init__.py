@@ -31,9 +31,9 @@ from tidegate.operators.fingerprint import (
     digest,
     digest_expression,
 )
+from tidegate.operators.keyed import REASONS
 from tidegate.operators.kinds.join.settings import AHEAD_LEAST_MS, JoinRows, JoinStepSettings, Matching
 from tidegate.operators.kinds.window.settings import derive_windowing
-from tidegate.operators.late import REASONS
 from tidegate.operators.spec import LATE, Columns, Emits, InputOrder, Requirement, Slot, StepOperator
 from tidegate.operators.step import NEEDS_RETRACTION, MatchedKeys, NamedInput, StepContext, StepKind
 from tidegate.operators.waiting import Waiting
@@ -90,13 +90,8 @@ class JoinOperator(StepOperator, frozen=True, tag="join"):
         return self.late if output == LATE else self.output
 
     @override
-    def pruned_columns(self, output: str = "") -> Columns:
-        """Keeps columns whose computation can fail, even if they are not read."""
-        found = super().pruned_columns(output)
-        if output:
-            return found
-        kept = {name for name, _ in found} | {name for name, expression in self.columns if can_fail(expression)}
-        return tuple(one for one in self.output if one[0] in kept)
+    def unpruned(self, output: str = "") -> set[str]:
+        return set() if output else {name for name, expression in self.columns if can_fail(expression)}
 
     @override
     def reads(self, port: int = 0) -> set[str]:
@@ -121,6 +116,10 @@ class JoinOperator(StepOperator, frozen=True, tag="join"):
         if not ports:
             return None
         return Waiting(tuple(self.aliases[port] for port in ports), tuple(self.aliases[1 - port] for port in ports))
+
+    @override
+    def preserves_record(self, output: str = "") -> bool:
+        return False
 
     @override
     def emits(self) -> Emits:

@@ -21,7 +21,7 @@ from tidegate.config.fields.types import (
     require_text,
 )
 from tidegate.config.fields.units import render_duration
-from tidegate.operators.late import LateSettings
+from tidegate.operators.keyed import LateSettings
 
 AHEAD_LEAST_MS: Final = 10_000
 """How far one side may be ahead of the other at least, by default."""

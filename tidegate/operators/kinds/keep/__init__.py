@@ -23,8 +23,7 @@ from tidegate.datatypes import BIGINT, NESTED, DataType
 from tidegate.expressions.bounds import Bound, Bounds
 from tidegate.ids import StateName
 from tidegate.operators.event_time import WATERMARK
-from tidegate.operators.keyed import KeyedOperator
-from tidegate.operators.late import LateKeyedOperator, LateSettings, derive_late
+from tidegate.operators.keyed import KeyedOperator, LateKeyedOperator, LateSettings, derive_late
 from tidegate.operators.spec import LATE, Columns, Emits, Requirement, Rest, Slot
 from tidegate.operators.step import NEEDS_RETRACTION, StepContext, StepKind
 from tidegate.state.declaration import SETTLED, Serializer, StateDeclaration, StateField
@@ -247,12 +246,6 @@ class LastOperator(KeyedOperator, frozen=True, tag="last"):
     def describes(self) -> list[str]:
         keys = ", ".join(self.keys)
         return [f"the last record per {keys} by event time, whenever it changes", f"keyed state by {keys}"]
-
-    @override
-    def open(self, slot: Slot) -> OperatorRuntime:
-        from tidegate.operators.kinds.keep.runtime import LastRuntime
-
-        return LastRuntime(self, slot)
 
 
 class RankingOperator(LateKeyedOperator, frozen=True, tag="ranking"):

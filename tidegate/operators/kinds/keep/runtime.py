@@ -10,8 +10,7 @@ from typing_extensions import override
 
 from tidegate.expressions.bounds import ELEMENT_BYTES, GROWING
 from tidegate.formats.columns import make_column, plain_values
-from tidegate.operators.due_results import DueResultsRuntime
-from tidegate.operators.event_time import BEHIND, TIME
+from tidegate.operators.event_time import BEHIND, TIME, DueResultsRuntime
 from tidegate.operators.keyed.runtime import KeyedRuntime
 from tidegate.operators.kinds.keep import RANK, LastOperator, Ranking, RankingOperator
 from tidegate.operators.lateness import LateKeyedRuntime

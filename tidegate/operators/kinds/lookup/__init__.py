@@ -173,11 +173,8 @@ class LookupOperator(StepOperator, frozen=True, tag="lookup"):
         return (*self.stream, *((name, expression.type) for name, expression in self.add))
 
     @override
-    def pruned_columns(self, output: str = "") -> Columns:
-        """Keeps columns whose computation can fail, even if they are not read."""
-        kept = {name for name, _ in super().pruned_columns()}
-        kept |= {name for name, expression in self.add if can_fail(expression)}
-        return tuple(one for one in self.output_columns() if one[0] in kept)
+    def unpruned(self, output: str = "") -> set[str]:
+        return {name for name, expression in self.add if can_fail(expression)}
 
     @property
     def pruned_expressions(self) -> tuple[tuple[str, Expression], ...]:
@@ -211,10 +208,6 @@ class LookupOperator(StepOperator, frozen=True, tag="lookup"):
     @override
     def input_order(self, port: int = 0) -> InputOrder:
         return self.order if port == TABLE else ANY_ORDER
-
-    @override
-    def preserves_record(self, output: str = "") -> bool:
-        return True
 
     @override
     def selects_by(self) -> frozenset[str] | None:
@@ -256,15 +249,8 @@ class LookupOperator(StepOperator, frozen=True, tag="lookup"):
         table = {qualified_name(self.table, name): digest("table", name) for name, _ in own}
         added = {name: digest("lookup", self.name, digest_expression(one, table)) for name, one in self.add}
         drops = self.missing.action in (DROP, FAIL)
-        conditions = {digest("lookup", self.name, self.missing.action)} if drops else set()
-        return tuple(
-            msgspec.structs.replace(
-                branch,
-                columns={name: branch.columns[name] for name, _ in self.stream} | added,
-                conditions=branch.conditions | conditions,
-            )
-            for branch in lineages
-        )
+        conditions = [digest("lookup", self.name, self.missing.action)] if drops else []
+        return tuple(branch.filtered(*conditions).extended(added) for branch in lineages)
 
     @override
     def fingerprint(self, lineages: Lineages, port: int = 0) -> StateFingerprint:

@@ -5,27 +5,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Final
 
 from pydantic import Field
 from typing_extensions import override
 
-from tidegate.config.fields.base import Settings
+from tidegate.config.fields.base import Path, Settings
 from tidegate.config.fields.types import Keys, duration
 from tidegate.config.fields.units import render_duration
 from tidegate.datatypes import BIGINT, BOOLEAN, TIMESTAMP, DataType
 from tidegate.expressions.bounds import FIXED_BYTES, Bound, Bounds, sum_bounds
 from tidegate.ids import StateName
 from tidegate.operators.event_time import WATERMARK
-from tidegate.operators.fingerprint import Lineages, StateFingerprint, combine_digests, digest
-from tidegate.operators.late import REASONS, LateKeyedOperator, LateSettings, derive_late
-from tidegate.operators.spec import LATE, Columns, Emits, Rest, Slot
-from tidegate.operators.step import NEEDS_RETRACTION, StepContext, StepKind
+from tidegate.operators.keyed import REASONS, KeyedKind, LateKeyedOperator, LateSettings
+from tidegate.operators.spec import LATE, Columns, Emits, Rest
+from tidegate.operators.step import StepContext
 from tidegate.state.declaration import StateDeclaration, StateField
 from tidegate.state.time_ordered import declare_time_ordered
-
-if TYPE_CHECKING:
-    from tidegate.operators.runtime import OperatorRuntime
 
 QUIET: Final = "quiet"
 LAST_AT: Final = "last_at"
@@ -94,7 +91,7 @@ class QuietOperator(LateKeyedOperator, frozen=True, tag="quiet"):
         if output == LATE:
             return self.late
         kinds = dict(self.columns)
-        return (*((key, kinds[key]) for key in self.keys), *ADDED)
+        return (*((key, kinds[key]) for key in self.keys if key in kinds), *ADDED)
 
     @override
     def preserves_record(self, output: str = "") -> bool:
@@ -127,17 +124,6 @@ class QuietOperator(LateKeyedOperator, frozen=True, tag="quiet"):
         )
 
     @override
-    def fingerprint(self, lineages: Lineages, port: int = 0) -> StateFingerprint:
-        return combine_digests(
-            (
-                branch.origin,
-                "when a key is quiet",
-                digest(digest("conditions", *sorted(branch.conditions)), digest(*self.digested(branch)), branch.time),
-            )
-            for branch in lineages
-        )
-
-    @override
     def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:
         """Counts nothing for timers: their results are emitted in parts."""
         late = {name: columns[name] for name, _ in self.pruned_columns(LATE) if name in columns}
@@ -155,52 +141,30 @@ class QuietOperator(LateKeyedOperator, frozen=True, tag="quiet"):
             f"keyed state by {keys}: an entry for each key that has ever had a record",
         ]
 
-    @override
-    def open(self, slot: Slot) -> OperatorRuntime:
-        from tidegate.operators.kinds.quiet.runtime import QuietRuntime
 
-        return QuietRuntime(self, slot)
-
-
-class QuietKind(StepKind):
+class QuietKind(KeyedKind):
     """The kind of a step with `quiet`."""
 
     key = QUIET
+    needs: ClassVar[Mapping[str, str]] = {}
     examples = (
         "quiet: {key: customer, for: 3s}",
         "quiet: {key: [customer, id], for: 2s, repeat: 5s}, late: late",
     )
     settings = QuietStepSettings
+    operator = QuietOperator
 
     @override
-    def refuses_changes(self, step: Any) -> str:
-        return NEEDS_RETRACTION
+    def counts(self, step: Any) -> bool:
+        return False
 
     @override
-    def build(self, step: QuietStepSettings, context: StepContext) -> None:
-        assert step.quiet is not None
-        keys, quiet = step.quiet.key, step.quiet
-        usable = [context.key(("quiet", "key", index), key) for index, key in enumerate(keys)]
-        for index, key in enumerate(keys):
-            if key in dict(ADDED):
-                remedy = "rename it in a `select` before this step"
-                context.problem(("quiet", "key", index), f"`{key}` is a column of the results", remedy)
-                usable.append(False)
-        late = derive_late(step, context)
-        if not all(usable):
-            return
-        context.declare_columns({**{key: context.columns[key] for key in keys}, **dict(ADDED)})
-        if late is not None:
-            operator = QuietOperator(
-                context.name,
-                keys,
-                tuple(context.columns.items()),
-                context.policy,
-                quiet.for_ms,
-                quiet.repeat_ms,
-                late=tuple(late.items()),
-            )
-            context.add(operator, keys)
+    def keys_of(self, step: Any) -> tuple[Path, tuple[str, ...]]:
+        return (QUIET, "key"), step.quiet.key
+
+    @override
+    def fields(self, step: Any, context: StepContext) -> dict[str, Any]:
+        return {"for_ms": step.quiet.for_ms, "repeat_ms": step.quiet.repeat_ms}
 
 
 KIND = QuietKind()

@@ -16,8 +16,7 @@ from typing_extensions import override
 from tidegate.formats.columns import TIMESTAMP, make_column
 from tidegate.formats.sizes import cut_frame
 from tidegate.ids import StateName
-from tidegate.operators.due_results import DueResultsRuntime
-from tidegate.operators.event_time import BEHIND, TIME
+from tidegate.operators.event_time import BEHIND, TIME, DueResultsRuntime
 from tidegate.operators.kinds.quiet import LAST_AT, QUIET, REPEATS, TIMERS, QuietOperator
 from tidegate.operators.lateness import LAST_MS, LateKeyedRuntime
 from tidegate.operators.runtime import Out

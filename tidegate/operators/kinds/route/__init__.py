@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import chain
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
+from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
 from pydantic import Field
@@ -18,11 +18,8 @@ from tidegate.expressions.expression import Call, Expression, Literal, columns_o
 from tidegate.expressions.typing_rules import derive_condition_remedy
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.operators.fingerprint import Lineages, derive_conjuncts, digest, digest_expression
-from tidegate.operators.spec import DEAD, LATE, Columns, Rest, Slot, StepOperator
+from tidegate.operators.spec import DEAD, LATE, Columns, Rest, StepOperator
 from tidegate.operators.step import StepContext, StepKind
-
-if TYPE_CHECKING:
-    from tidegate.operators.runtime import OperatorRuntime
 
 ELSE: Final = "else"
 RESERVED: Final = frozenset({DEAD, LATE})
@@ -90,10 +87,6 @@ class RouteOperator(StepOperator, frozen=True, tag="route"):
         return columns_of(self.choice)
 
     @override
-    def preserves_record(self, output: str = "") -> bool:
-        return True
-
-    @override
     def lineage(self, lineages: Lineages, output: str = "") -> Lineages:
         """Adds the condition of an output and the negated conditions before it. Later conditions have no effect."""
         if output not in self.side_outputs():
@@ -103,11 +96,9 @@ class RouteOperator(StepOperator, frozen=True, tag="route"):
         taken = [one.condition for one in self.outputs[:place] if one.condition is not None]
         asked = [] if condition is None else list(derive_conjuncts(condition))
         return tuple(
-            msgspec.structs.replace(
-                branch,
-                conditions=branch.conditions
-                | {digest_expression(one, branch.columns) for one in asked}
-                | {digest("not", digest_expression(one, branch.columns)) for one in taken},
+            branch.filtered(
+                *(digest_expression(one, branch.columns) for one in asked),
+                *(digest("not", digest_expression(one, branch.columns)) for one in taken),
             )
             for branch in lineages
         )
@@ -122,13 +113,6 @@ class RouteOperator(StepOperator, frozen=True, tag="route"):
         lines = [f"{one.name}: {ELSE if one.condition is None else text_of(one.condition)}" for one in self.outputs]
         dropped = self.outputs[-1].condition is not None
         return [*lines, *(["records that match none of them are dropped"] if dropped else [])]
-
-    @override
-    def open(self, slot: Slot) -> OperatorRuntime:
-        from tidegate.operators.kinds.route.runtime import RouteRuntime
-
-        columns = {one: [name for name, _ in self.pruned_columns(one)] for one in self.side_outputs()}
-        return RouteRuntime(self.choice, list(columns.items()))
 
 
 class RouteKind(StepKind):

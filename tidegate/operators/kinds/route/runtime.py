@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 import polars as pl
 from typing_extensions import override
 
 from tidegate.expressions.compiled import compile_projection
-from tidegate.expressions.expression import Expression
 from tidegate.formats.failures import RecordFailure
+from tidegate.operators.kinds.route import RouteOperator
 from tidegate.operators.rowwise import apply_to_rows
 from tidegate.operators.runtime import OperatorRuntime, Out, system_columns
+from tidegate.operators.spec import Slot
 
 _CHOICE: Final = "__tidegate_choice"
 
 
 class RouteRuntime(OperatorRuntime):
-    """Distributes rows. `choice` is the index of a row's output. Each output gets its rows in the order of arrival."""
+    """Distributes rows. Each output gets its rows in the order of arrival."""
 
-    def __init__(self, choice: Expression, outputs: Sequence[tuple[str, list[str]]]) -> None:
-        self._projection = compile_projection([(_CHOICE, choice)])
-        self._outputs = outputs
+    def __init__(self, operator: RouteOperator, slot: Slot) -> None:  # noqa: ARG002  # as all are opened
+        self._projection = compile_projection([(_CHOICE, operator.choice)])
+        self._outputs = [(one, [name for name, _ in operator.pruned_columns(one)]) for one in operator.side_outputs()]
 
     @override
     def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:

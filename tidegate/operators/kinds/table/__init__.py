@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-import msgspec
 from pydantic import Field
 from typing_extensions import override
 
@@ -23,11 +22,10 @@ from tidegate.operators.builtin.kafka_source import CHANGE_COLUMNS, DELETED, TOM
 from tidegate.operators.fingerprint import Lineages, StateFingerprint, combine_digests, digest
 from tidegate.operators.keyed import KeyedOperator
 from tidegate.operators.latest_rows import ROWS, declare_latest, derive_place, digest_latest, requires_of
-from tidegate.operators.spec import Columns, Emits, Requirement, Rest, RowKey, Slot, StepOperator
+from tidegate.operators.spec import Columns, Emits, Requirement, Rest, RowKey, StepOperator
 from tidegate.operators.step import ColumnOrigin, StepContext, StepKind
 
 if TYPE_CHECKING:
-    from tidegate.operators.runtime import OperatorRuntime
     from tidegate.state.declaration import StateDeclaration
 
 
@@ -76,9 +74,8 @@ class TableRowsOperator(StepOperator, frozen=True, tag="table-rows"):
         return (*(one for one in self.columns if one[0] != DELETED), (DELETED, BOOLEAN))
 
     @override
-    def pruned_columns(self, output: str = "") -> Columns:
-        kept = {name for name, _ in super().pruned_columns()}.union(self.keys)
-        return tuple(one for one in self.output_columns() if one[0] in kept)
+    def unpruned(self, output: str = "") -> set[str]:
+        return {*self.keys}
 
     @override
     def reads(self, port: int = 0) -> set[str]:
@@ -94,16 +91,10 @@ class TableRowsOperator(StepOperator, frozen=True, tag="table-rows"):
         return RowKey(self.keys, self.ttl)
 
     @override
-    def preserves_record(self, output: str = "") -> bool:
-        return True
-
-    @override
     def lineage(self, lineages: Lineages, output: str = "") -> Lineages:
         return tuple(
-            msgspec.structs.replace(
-                branch,
-                columns={**branch.columns, DELETED: digest("deleted", branch.columns.get(DELETED, ""))},
-                conditions=branch.conditions | {digest("rows by key", *(branch.columns[key] for key in self.keys))},
+            branch.filtered(digest("rows by key", *(branch.columns[key] for key in self.keys))).extended(
+                {DELETED: digest("deleted", branch.columns.get(DELETED, ""))}
             )
             for branch in lineages
         )
@@ -117,12 +108,6 @@ class TableRowsOperator(StepOperator, frozen=True, tag="table-rows"):
     @override
     def describes(self) -> list[str]:
         return [f"rows of a table by {', '.join(self.keys)}; `{DELETED}` deletes a row, and a NULL key fails"]
-
-    @override
-    def open(self, slot: Slot) -> OperatorRuntime:
-        from tidegate.operators.kinds.table.runtime import TableRowsRuntime
-
-        return TableRowsRuntime(self)
 
 
 class TableOperator(KeyedOperator, frozen=True, tag="table"):
@@ -188,12 +173,6 @@ class TableOperator(KeyedOperator, frozen=True, tag="table"):
         keys = ", ".join(self.keys)
         ttl = "" if self.ttl is None else f"; ttl {self.ttl}"
         return [f"the latest row per {keys}, by arrival; emits its changes", f"keyed state by {keys}: whole rows{ttl}"]
-
-    @override
-    def open(self, slot: Slot) -> OperatorRuntime:
-        from tidegate.operators.kinds.table.runtime import TableRuntime
-
-        return TableRuntime(self, slot)
 
 
 class TableKind(StepKind):

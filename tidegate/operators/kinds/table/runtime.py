@@ -32,7 +32,7 @@ class TableRowsRuntime(OperatorRuntime):
     The row before an update deletes its key unless the row after it has the same one, as in a topic of upserts.
     """
 
-    def __init__(self, operator: TableRowsOperator) -> None:
+    def __init__(self, operator: TableRowsOperator, slot: Slot) -> None:  # noqa: ARG002  # as all are opened
         self._keys = list(operator.keys)
         self._output = [name for name, _ in operator.pruned_columns()]
 

@@ -24,6 +24,7 @@ from tidegate.operators.aggregates.registry import make_aggregate
 from tidegate.operators.builtin.projection import make_projection
 from tidegate.operators.event_time import WATERMARK
 from tidegate.operators.fingerprint import EVENT_TIME, Lineage, Lineages, StateFingerprint, combine_digests, digest
+from tidegate.operators.keyed import REASONS, columns_read, derive_late, pass_late
 from tidegate.operators.kinds.aggregate import (
     bound_results,
     derive_digests,
@@ -50,7 +51,6 @@ from tidegate.operators.kinds.window.settings import (
     WindowStepSettings,
     derive_windowing,
 )
-from tidegate.operators.late import REASONS, columns_read, derive_late, pass_late
 from tidegate.operators.spec import LATE, Columns, Emits, Requirement, Slot, StepOperator
 from tidegate.operators.step import NEEDS_RETRACTION, StepContext, StepKind
 from tidegate.state.declaration import WINDOW, Serializer, StateDeclaration, StateField, StateShape
@@ -84,10 +84,9 @@ class WindowOperator(StepOperator, frozen=True, tag="window"):
         return self.late if output == LATE else self.output
 
     @override
-    def pruned_columns(self, output: str = "") -> Columns:
-        """Keeps all columns of results except `_deleted`, which is kept only if it is read."""
-        found = super().pruned_columns(output)
-        return found if output else tuple(one for one in self.output if one[0] != DELETED or one in found)
+    def unpruned(self, output: str = "") -> set[str]:
+        """Returns all columns of results except `_deleted`."""
+        return set() if output else {name for name, _ in self.output} - {DELETED}
 
     @property
     def arguments(self) -> tuple[str, ...]:

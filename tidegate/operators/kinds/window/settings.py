@@ -15,7 +15,7 @@ from tidegate.config.fields.suggest import derive_suggestion
 from tidegate.config.fields.types import ValueCheck, duration, refusal, require_text
 from tidegate.config.fields.units import MILLISECONDS, render_duration
 from tidegate.ids import StateName
-from tidegate.operators.late import LateSettings
+from tidegate.operators.keyed import LateSettings
 
 SLICES: Final = StateName("slices")
 """Partial results by local end of the slice and by key."""

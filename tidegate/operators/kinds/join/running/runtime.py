@@ -25,8 +25,7 @@ from tidegate.formats.columns import TIMESTAMP, make_column, polars_type
 from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.formats.sizes import cut_frame
 from tidegate.ids import StateName
-from tidegate.operators.due_results import DueResultsRuntime
-from tidegate.operators.event_time import BEHIND, TIME, EventClock
+from tidegate.operators.event_time import BEHIND, TIME, DueResultsRuntime, EventClock
 from tidegate.operators.kinds.join import AT, BOUNDS, BUCKET, BYTES_MAX, ROWS_MAX, SIDE, JoinOperator
 from tidegate.operators.kinds.join.running.side import Kept, Pair, Side
 from tidegate.operators.kinds.join.settings import JoinRows, Matching

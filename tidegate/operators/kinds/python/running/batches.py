@@ -23,10 +23,10 @@ from tidegate.operators.kinds.python import PythonOperator
 from tidegate.operators.kinds.python.running.code import CodeRuntime
 from tidegate.operators.kinds.python.running.frames import FrameConverter, Unfit
 from tidegate.operators.kinds.python.running.states import RunningScope
-from tidegate.operators.kinds.python.running.values import converter_of
 from tidegate.operators.runtime import Out as StepOut
 from tidegate.operators.runtime import system_columns
 from tidegate.operators.spec import Slot
+from tidegate.operators.user_values import converter_of
 from tidegate.python import Out, Value
 from tidegate.state.base import Key, KeyedState
 from tidegate.user_code.describe import DeclaredState

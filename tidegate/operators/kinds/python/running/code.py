@@ -16,10 +16,10 @@ from tidegate.ids import StateName
 from tidegate.operators.event_time import WATERMARK, EventClock
 from tidegate.operators.keyed.runtime import KeyedRuntime
 from tidegate.operators.kinds.python import PythonOperator
-from tidegate.operators.kinds.python.running.states import Removal, RunningScope, row_of
+from tidegate.operators.kinds.python.running.states import RunningScope, row_of
 from tidegate.operators.runtime import Out
 from tidegate.operators.spec import Slot
-from tidegate.operators.sweep import SWEPT_AT_ONCE, SWEPT_FOR_NEW
+from tidegate.operators.sweep import SWEPT_AT_ONCE, SWEPT_FOR_NEW, Sweep
 from tidegate.python import Settings, Step
 from tidegate.python.step import bind
 from tidegate.state.base import GroupsOf, Key, KeyedState
@@ -51,7 +51,7 @@ class CodeRuntime(KeyedRuntime[PythonOperator]):
         self._groups_of: GroupsOf = lambda rows: key_groups_of_keys(rows, key_kinds, slot.max_parallelism)
         self._event_clock = self._open_clock(slot)
         ttls = {one.name: one.ttl for one in operator.description.states if one.ttl is not None}
-        self._removals = [Removal(ttl, self._state_of(name)) for name, ttl in ttls.items()]
+        self._sweeps = [Sweep(self._state_of(name), ttl, slot.now_ms) for name, ttl in ttls.items()]
         self._needs_clock = any(ttl.processing for ttl in ttls.values())
         self._code: Any = None
 
@@ -116,10 +116,8 @@ class CodeRuntime(KeyedRuntime[PythonOperator]):
             self._remove(SWEPT_FOR_NEW * written)
 
     def _remove(self, entries: int) -> None:
-        if self._removals:
-            watermark_ms, wall_ms = self._scope.watermark_ms, self._now_ms() if self._needs_clock else 0
-            for one in self._removals:
-                one.go_on(entries, watermark_ms, wall_ms)
+        for one in self._sweeps:
+            one.go_on(entries, self._scope.watermark_ms)
 
     def _send(self, name: str, frame: pl.DataFrame, out: Out) -> None:
         """Emits results on an output, in pieces that the operators downstream take."""

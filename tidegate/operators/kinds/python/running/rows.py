@@ -6,7 +6,7 @@ leave as frames, with the system columns of the rows that have emitted them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import repeat
 from operator import attrgetter
 from threading import get_ident
@@ -15,18 +15,17 @@ from typing import Any, Final, Protocol
 import polars as pl
 from typing_extensions import override
 
-from tidegate.datatypes import DataType
 from tidegate.errors import TidegateError
-from tidegate.formats.columns import make_column, plain_values
+from tidegate.formats.columns import make_column
 from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.operators import runtime
 from tidegate.operators.event_time import BEHIND, TIME
 from tidegate.operators.kinds.python import PythonOperator
 from tidegate.operators.kinds.python.running.code import CodeRuntime
 from tidegate.operators.kinds.python.running.states import RunningScope, open_handle
-from tidegate.operators.kinds.python.running.values import RecordConverter, reader_of
 from tidegate.operators.runtime import LOWEST, system_columns
 from tidegate.operators.spec import Columns, Slot
+from tidegate.operators.user_values import RecordConverter, values_of
 from tidegate.python import Out, Row, Settings
 from tidegate.state.base import Key
 from tidegate.user_code.failure import show_value
@@ -253,7 +252,7 @@ def _make_process(function: Any, settings: Settings, *, takes_settings: bool) ->
 
 def _rows_of(batch: pl.DataFrame, columns: Columns) -> Iterator[Row]:
     names = [name for name, _ in columns]
-    values = zip(*(_values_of(batch[name], kind) for name, kind in columns), strict=True)
+    values = zip(*(values_of(batch[name], kind) for name, kind in columns), strict=True)
     rows = map(Row, map(zip, repeat(names), values))
     return rows if TIME not in batch.columns else map(_with_time, rows, batch[TIME].to_list())
 
@@ -268,10 +267,3 @@ def _times_of(batch: pl.DataFrame) -> tuple[Iterable[int | None], Iterable[int]]
     if TIME not in batch.columns:
         return repeat(None), repeat(LOWEST)
     return batch[TIME].to_list(), (batch[TIME] + batch[BEHIND]).to_list()
-
-
-def _values_of(column: pl.Series, kind: DataType) -> Sequence[Any]:
-    """Returns the values of a column as a user's code gets them."""
-    read = reader_of(kind)
-    values = plain_values(column)
-    return values if read is None else [None if value is None else read(value) for value in values]

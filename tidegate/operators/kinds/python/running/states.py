@@ -17,10 +17,9 @@ from typing_extensions import override
 
 from tidegate.config.fields.ttl import Ttl
 from tidegate.datatypes import DataType
-from tidegate.operators.kinds.python.running.values import EPOCH, converter_of, reader_of
 from tidegate.operators.runtime import END_OF_TIME, LOWEST
 from tidegate.operators.spec import Slot
-from tidegate.operators.sweep import Sweep
+from tidegate.operators.user_values import EPOCH, converter_of, reader_of
 from tidegate.python import List, Map, Value
 from tidegate.python.step import StepScope
 from tidegate.state.base import Key, KeyedState
@@ -164,20 +163,6 @@ class Expiry:
             return entry
         scope = self._scope
         return None if (scope.wall_ms if self._ttl.processing else scope.reached_ms) > entry[1] else entry
-
-
-class Removal:
-    """Removes the ended entries of one state, in parts."""
-
-    def __init__(self, ttl: Ttl, state: KeyedState[Any]) -> None:
-        self._processing = ttl.processing
-        self._sweep = Sweep(state, ttl.time_ms)
-
-    def go_on(self, entries: int, watermark_ms: int, wall_ms: int) -> None:
-        """Looks at this many entries. After an end of time none ends, because another start may bring more rows."""
-        now_ms = wall_ms if self._processing else watermark_ms
-        if now_ms not in (LOWEST, END_OF_TIME):
-            self._sweep.go_on(now_ms, entries)
 
 
 _UNREAD: Final[Any] = object()

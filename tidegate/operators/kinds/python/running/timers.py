@@ -18,14 +18,13 @@ from tidegate.errors import TidegateError
 from tidegate.formats.columns import make_column
 from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.ids import StateName
-from tidegate.operators.due_results import DueResultsRuntime
-from tidegate.operators.event_time import BEHIND, TIME, TIMER
+from tidegate.operators.event_time import BEHIND, TIME, TIMER, DueResultsRuntime
 from tidegate.operators.kinds.python import CLOCK_TIMERS, EVENT_TIMERS, HELD_TIMERS, PythonOperator
 from tidegate.operators.kinds.python.running.rows import RowsRuntime
 from tidegate.operators.kinds.python.running.states import RunningScope, row_of
-from tidegate.operators.kinds.python.running.values import EPOCH, micros_of
 from tidegate.operators.runtime import END_OF_TIME, LOWEST, Out
 from tidegate.operators.spec import Requirement, Slot
+from tidegate.operators.user_values import EPOCH, micros_of
 from tidegate.python import Step, Timer
 from tidegate.state.base import Key, KeyedState
 from tidegate.state.order import Row

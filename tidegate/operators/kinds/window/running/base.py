@@ -21,8 +21,7 @@ from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.formats.sizes import cut_frame
 from tidegate.ids import StateName
 from tidegate.operators.aggregates.contract import AggregateTooLarge, Value
-from tidegate.operators.due_results import DueResultsRuntime
-from tidegate.operators.event_time import TIME, EventClock
+from tidegate.operators.event_time import TIME, DueResultsRuntime, EventClock
 from tidegate.operators.kinds.window.running.partial import AT, BYTES_MAX, Aggregates
 from tidegate.operators.lateness import LateRows
 from tidegate.operators.runtime import END_OF_TIME, OperatorState, Out

@@ -31,6 +31,7 @@ from tidegate.formats.arrow import decode_frame, encode_frame
 from tidegate.formats.columns import plain_values, polars_type
 from tidegate.ids import StateName
 from tidegate.operators.aggregates.contract import Value
+from tidegate.operators.keyed import columns_read
 from tidegate.operators.kinds.window.running.base import (
     FIRED_MAX,
     FOLDED_MAX,
@@ -49,7 +50,6 @@ from tidegate.operators.kinds.window.settings import (
     SESSIONS,
     TIMERS,
 )
-from tidegate.operators.late import columns_read
 from tidegate.operators.runtime import END_OF_TIME
 from tidegate.operators.spec import LATE, render_columns
 from tidegate.state.errors import StateUnreadable

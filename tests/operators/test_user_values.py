@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tidegate.config.fields.columns import derive_type
-from tidegate.operators.kinds.python.running.values import RecordConverter, WrongValue
+from tidegate.operators.user_values import RecordConverter, WrongValue
 
 NOON = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
 

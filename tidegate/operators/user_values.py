@@ -2,7 +2,7 @@
 
 A plain value is what `plain_values` of `formats/columns.py` returns: dates are days, timestamps microseconds, arrays
 and structs tuples, maps tuples of pairs. What a value may be follows the rules of JSON sources
-(`formats/kinds/json/types.py`), as for the answers of `async`.
+(`formats/kinds/json/types.py`).
 """
 
 from __future__ import annotations
@@ -12,14 +12,17 @@ import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from tidegate.datatypes import FIRST_MOMENT, LAST_MOMENT, DataType
+from tidegate.datatypes import FIRST_MOMENT, LAST_MOMENT, STRING, DataType
 from tidegate.formats.kinds.json.types import LOCAL, convert, own_type, read_moment, record_type, rephrase
 from tidegate.operators.spec import Columns
 from tidegate.user_code.failure import name_error, show_value
+
+if TYPE_CHECKING:
+    import polars as pl
 
 EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _EPOCH_LOCAL: Final = dt.datetime(1970, 1, 1)  # noqa: DTZ001  # without zone on purpose
@@ -101,8 +104,8 @@ def _plain_of(kind: DataType) -> Convert | None:
     """Returns what makes a plain value of one that msgspec has converted; None if it is plain already."""
     if kind.kind == "map":
         assert kind.element is not None
-        below = _below(kind.element)
-        return lambda value: tuple((key, below(one)) for key, one in value.items())
+        below, check = _below(kind.element), _read_text if kind.key == STRING else _itself
+        return lambda value: tuple((check(key), below(one)) for key, one in value.items())
     if kind.element is not None:
         inner = _below(kind.element)
         return lambda value: tuple(map(inner, value))
@@ -245,3 +248,11 @@ def reader_of(kind: DataType) -> Convert | None:
 def _readable(kind: DataType) -> Convert:
     found = reader_of(kind)
     return _itself if found is None else lambda value: None if value is None else found(value)
+
+
+def values_of(column: pl.Series, kind: DataType) -> Sequence[Any]:
+    """Returns the values of a column as a user's code gets them."""
+    from tidegate.formats.columns import plain_values
+
+    read, values = reader_of(kind), plain_values(column)
+    return values if read is None else [None if value is None else read(value) for value in values]
