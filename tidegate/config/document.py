@@ -9,7 +9,7 @@ from __future__ import annotations
 import bisect
 import re
 from dataclasses import dataclass, field
-from typing import Any, Final, NoReturn
+from typing import Any, NoReturn
 
 import yaml
 
@@ -60,8 +60,9 @@ class MappingNode:
 
 
 _YAML_REMEDY = "check indentation (spaces, not tabs) and brackets, and quote values with `: `, `#` or a leading sign"
-_QUOTE_VARIABLES = (
-    'within braces or brackets put a variable in quotes: "${NAME}"; write a number or a boolean outside of them'
+_FLOW_REMEDY = (
+    'within braces or brackets put a value with a comma, a colon, quotes or a variable into quotes: "${NAME}"; write a '
+    "number or a boolean from a variable outside of them"
 )
 
 Node = ScalarNode | SequenceNode | MappingNode
@@ -98,7 +99,7 @@ def derive_tree(text: str, file: str = "") -> tuple[Node | None, list[TextProble
         mark = error.problem_mark or error.context_mark
         place = _Lines(text).place(mark) if mark else YamlPosition(1, 1, 0)
         what = ", ".join(part for part in (error.context, error.problem) if part)
-        remedy = _flow_remedy(text, place) if "flow" in what else _YAML_REMEDY
+        remedy = _FLOW_REMEDY if "flow" in what else _YAML_REMEDY
         raise DocumentBroken(TextProblem(place, f"not valid YAML: {what}", remedy)) from error
     except yaml.YAMLError as error:
         position = int(getattr(error, "position", 0) or 0)
@@ -106,15 +107,6 @@ def derive_tree(text: str, file: str = "") -> tuple[Node | None, list[TextProble
         reason = str(getattr(error, "reason", "") or "unreadable")
         raise DocumentBroken(TextProblem(place, f"not valid YAML: {reason}", "save the file as UTF-8 text")) from error
     return builder.root, builder.problems
-
-
-def _flow_remedy(text: str, place: YamlPosition) -> str:
-    """Returns the remedy for what YAML could not read within braces or brackets."""
-    line = "".join(text.split("\n")[place.line - 1 : place.line]).rstrip("\r")
-    if "${" in line[: place.column]:  # YAML took the braces of `${NAME}` for its own and stopped after them
-        return _QUOTE_VARIABLES
-    value = find_cut_value(line, place.column)
-    return _YAML_REMEDY if value is None else f"within braces or brackets put the value into quotes: {quote(value)}"
 
 
 class _Lines:
@@ -224,7 +216,8 @@ class _Builder:
         return node
 
     def _enter(self, parent: MappingNode, key: ScalarNode, value: Node) -> None:
-        if self._flows[-1] and _is_bare(key) and _is_absent(value) and self._join(parent, key):
+        if self._flows[-1] and parent.entries and _is_without_colon(key, value):
+            self._join(parent, key)
             return
         lines = self._lines[-1]
         if key.text in lines:
@@ -234,19 +227,18 @@ class _Builder:
             lines[key.text] = key.mark.line
             parent.entries.append((key, value))
 
-    def _join(self, parent: MappingNode, rest: ScalarNode) -> bool:
-        """Rejoins what follows a comma with the value that was cut there; False if the value before it is whole."""
-        if not parent.entries:
-            return False
+    def _join(self, parent: MappingNode, rest: ScalarNode) -> None:
+        """Reports a key without a value, and joins it with the value before it, which YAML has cut at a comma.
+
+        YAML reads `{net: round(x, 2)}` as the value `round(x` and a key `2)`.
+        """
         name, cut = parent.entries[-1]
-        if not isinstance(cut, ScalarNode) or not _is_bare(cut) or not is_cut(cut.text):
-            return False
-        whole = ScalarNode(cut.mark, rest.end, f"{cut.text}, {rest.text}", cut.style, cut.tag)
-        parent.entries[-1] = (name, whole)
-        if not is_cut(whole.text):
-            message = f"`{name.text[:100]}` is cut at a comma: within braces it ends a value without quotes"
-            self._report(name, cut.mark, message, f"put the value into quotes: {quote(whole.text)}")
-        return True
+        if isinstance(cut, ScalarNode):
+            whole = ScalarNode(cut.mark, rest.end, f"{cut.text}, {rest.text}", cut.style, cut.tag)
+            parent.entries[-1] = (name, whole)
+        if not self.problems or self.problems[-1].mark != cut.mark:
+            message = f"within braces a comma ends the value of `{name.text[:100]}`, and `{rest.text[:100]}` has none"
+            self._report(name, cut.mark, message, "put the whole value into quotes, or add the missing one")
 
     def _report(self, key: ScalarNode, mark: YamlPosition, message: str, remedy: str) -> None:
         """Reports a problem; `key` belongs to the innermost mapping, which may be the root."""
@@ -255,59 +247,5 @@ class _Builder:
         self.problems.append(TextProblem(mark, message, remedy, top.text))
 
 
-def _is_bare(node: ScalarNode) -> bool:
-    return not node.style and node.tag is None
-
-
-def _is_absent(node: Node) -> bool:
-    """Tells whether this is the value of a key without `:`."""
-    return isinstance(node, ScalarNode) and _is_bare(node) and not node.text and node.end == node.mark.index
-
-
-# YAML cuts unquoted values inside braces: at a comma, at `: `, or after a quoted word. It reads `{net: round(x, 2)}` as
-# the value `round(x` and a key `2)`, and cannot read `{where: a in ('x', 'y')}`. Open brackets reveal where a value was
-# cut.
-
-_QUOTED_TEXT: Final = re.compile(r"'[^']*'|\"[^\"]*\"")
-_NESTED_TYPE: Final = re.compile(r"\b(?:array|struct|map) *<", re.IGNORECASE)
-_VALUE_BEGINNING: Final = re.compile(r": +|\[")
-"""The text that precedes a value within braces or brackets."""
-_SHOWN_MAX: Final = 100
-"""Maximum length of a value in a message."""
-
-
-def is_cut(text: str) -> bool:
-    """Tells whether a bracket is open at the end of a plain value: a parenthesis, or the `<` of a type."""
-    return _bracket_depth(text) > 0
-
-
-def _bracket_depth(text: str) -> int:
-    bare = _QUOTED_TEXT.sub("", text)
-    depth = bare.count("(") - bare.count(")")
-    return depth + bare.count("<") - bare.count(">") if _NESTED_TYPE.search(bare) else depth
-
-
-def quote(text: str) -> str:
-    """Quotes a value as necessary, and shortens a long one."""
-    if len(text) > _SHOWN_MAX:
-        text = text[:_SHOWN_MAX] + "..."
-    return f'"{text}"' if '"' not in text and "\\" not in text else "'" + text.replace("'", "''") + "'"
-
-
-def find_cut_value(line: str, column: int) -> str | None:
-    """Returns the whole value that YAML has cut before this column (from 1) of a line; None for another mistake."""
-    before = line[: column - 1]
-    for beginning in reversed(list(_VALUE_BEGINNING.finditer(before))):
-        start = beginning.end()
-        if is_cut(before[start:]):
-            return _whole_value(line[start:])
-    return None
-
-
-def _whole_value(text: str) -> str | None:
-    """Returns the text up to the end of the value in which brackets are closed; None if they stay open in this line."""
-    for end in range(1, len(text) + 1):
-        if text[end - 1] in ")>" and is_cut(text[: end - 1]) and not is_cut(text[:end]):
-            rest = re.match(r"[^,}\]#]*", text[end:])
-            return (text[:end] + (rest[0] if rest else "")).rstrip()
-    return None
+def _is_without_colon(key: ScalarNode, value: Node) -> bool:
+    return isinstance(value, ScalarNode) and value.mark.index == value.end == key.end
