@@ -15,7 +15,7 @@ from pydantic import Field, SecretStr, create_model
 from tidegate.config.cases import CaseSettings
 from tidegate.config.fields.base import Settings
 from tidegate.config.fields.event_time import BY_ARRIVAL, BY_EVENT, WatermarkSettings
-from tidegate.config.fields.foreign_terms import SINK_TERMS, SOURCE_TERMS, STEP_TERMS, TOP_TERMS
+from tidegate.config.fields.foreign_terms import COMMAND_TERMS, SINK_TERMS, SOURCE_TERMS, STEP_TERMS, TOP_TERMS
 from tidegate.config.fields.record_parts import HeaderSettings, KeySchema, MetadataSettings, TombstoneSettings
 from tidegate.config.fields.schemas import (
     RegistrySettings,
@@ -65,9 +65,6 @@ UNION_COMMON: Final = "common"
 UNION_ALL: Final = "all"
 
 _WRITTEN = {name: one for name, one in FORMATS.items() if one.writes}
-_LATER_WRITTEN = dict.fromkeys(
-    FORMATS.keys() - _WRITTEN.keys(), "sinks write rows: use json, with `on_null` for the deleted ones"
-)
 _NEEDED = ", ".join(name for name, one in FORMATS.items() if one.needs_schema)
 _FIXED = ", ".join(name for name, one in FORMATS.items() if one.fixed_columns is not None)
 
@@ -75,6 +72,7 @@ _FIXED = ", ".join(name for name, one in FORMATS.items() if one.fixed_columns is
 class CheckpointSettings(Settings):
     """When checkpoints are taken, what they guarantee, and where they are stored."""
 
+    INSIDE: ClassVar[Mapping[str, str]] = COMMAND_TERMS
     directory: Annotated[
         Directory, Field(description="Where checkpoints and the journal are stored; shared by daemon and executors.")
     ]
@@ -129,7 +127,7 @@ class CheckpointSettings(Settings):
 class SavepointSettings(Settings):
     """Where savepoints may be written."""
 
-    LATER: ClassVar[dict[str, str]] = {
+    INSIDE: ClassVar[Mapping[str, str]] = {
         "directory": "name it on the command line, `tidegate savepoint FILE DIRECTORY`, below one of `savepoints.roots`"
     }
     roots: Annotated[
@@ -144,7 +142,7 @@ class SavepointSettings(Settings):
 class StateSettings(Settings):
     """Where keyed state lives while the pipeline runs."""
 
-    LATER: ClassVar[dict[str, str]] = {"ttl": "give each step with `aggregate` its own: `ttl: 30d`"}
+    INSIDE: ClassVar[Mapping[str, str]] = {"ttl": "give each step with `aggregate` its own: `ttl: 30d`"}
     backend: Annotated[
         str,
         choice("memory", "rocksdb"),
@@ -446,7 +444,7 @@ class BaseSinkSettings(Settings):
     )
     format: Annotated[
         str,
-        choice(*_WRITTEN, later=_LATER_WRITTEN),
+        choice(*_WRITTEN),
         Field(description="; ".join(f"`{name}`: {one.writes}" for name, one in _WRITTEN.items()) + "."),
     ] = DEFAULT
     key: Annotated[

@@ -213,14 +213,12 @@ def _models_in(annotation: Any) -> Iterator[tuple[str, type[Settings]]]:
 
 def _render_section(section: Section, page: Page, sections: Sequence[Section]) -> str:
     title, path, model = section
-    lines = [f"## {title}", "", cleandoc(model.__doc__ or "").split("`LATER`")[0].strip(), ""]
+    lines = [f"## {title}", "", cleandoc(model.__doc__ or ""), ""]
     lines += ["| key | value | default | meaning |", "| --- | --- | --- | --- |"]
     for name, info in model.model_fields.items():
         key = f"{path}.{info.alias or name}".lstrip(".")
         cells = (f"`{key}`", _value(info, page, sections), _default(name, info), info.description or "")
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-    if model.LATER:
-        lines += ["", "Not supported yet: " + ", ".join(f"`{word}`" for word in sorted(model.LATER)) + "."]
     return "\n".join(lines) + "\n"
 
 

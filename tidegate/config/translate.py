@@ -26,12 +26,6 @@ from tidegate.config.values import Value
 
 _FORMS = frozenset([ORDERED, UNORDERED, COLUMNS, NAMED, NEW_COLUMNS, ALL_COLUMNS, TOPIC_NAME, TOPIC_CHOICE])
 """Steps of an error location that identify the form of a value and do not occur in the file."""
-_COMMANDS = {
-    "restore": "it is an option: `tidegate run FILE --restore ID|PATH`",
-    "savepoint": "it is a command: `tidegate savepoint FILE [DIRECTORY]`",
-    "savepoints": "take one by `tidegate savepoint FILE [DIRECTORY]`; where it may be is `savepoints.roots`",
-}
-"""Keys that users look for in the file, but that are on the command line."""
 _SECTIONS: tuple[Path, ...] = (
     (),
     ("checkpoints",),
@@ -107,12 +101,10 @@ def _missing_remedy(path: Path) -> str:
 def _unknown_key(path: Path) -> PathProblem:
     model = _model_at(path[:-1])
     key = str(path[-1])
-    if model is not None and key in model.LATER:
-        return PathProblem(path, f"`{key}` is not supported yet", model.LATER[key], at_key=True)
     if "${" in key:
         return PathProblem(path, "unknown key", "variables are replaced in values, not in keys", at_key=True)
     suggestion = derive_suggestion(key, _keys_of(model))
-    remedy = _inside(model, key) or _COMMANDS.get(key) or _home_of(key, path) or suggestion
+    remedy = _inside(model, key) or _home_of(key, path) or suggestion
     return PathProblem(path, "unknown key", remedy or "remove it", at_key=True)
 
 

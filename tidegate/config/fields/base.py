@@ -12,12 +12,11 @@ Path = tuple[str | int, ...]
 
 
 class Settings(BaseModel):
-    """Base of all sections. `LATER`: keys of the file format that this version refuses by name, with a remedy.
-    `INSIDE`: names that are not keys here, with what to write instead. A section also has those of its bases.
+    """Base of all sections. `INSIDE`: names that are not keys here, with what to write instead. A section also has
+    those of its bases.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, arbitrary_types_allowed=True)
     TITLE: ClassVar[str] = ""
     """Of its section in the reference, where that is not the key by which it is found."""
-    LATER: ClassVar[dict[str, str]] = {}
     INSIDE: ClassVar[Mapping[str, str]] = {}

@@ -22,10 +22,16 @@ _OF_SOURCES: Final = "set it at the sources: it applies to all rows made from th
 _VARIABLES: Final = "variables come from the environment: ${NAME:default} in a value"
 _METRICS: Final = "metrics are at `/metrics` of `http`: {port: 9095}"
 
+COMMAND_TERMS: Final[Mapping[str, str]] = {
+    "restore": "it is an option: `tidegate run FILE --restore ID|PATH`",
+    "savepoint": "it is a command: `tidegate savepoint FILE [DIRECTORY]`",
+}
+"""Keys that are on the command line."""
 TOP_TERMS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("variables", "vars", "env", "environment"), _VARIABLES),
     **dict.fromkeys(("metrics", "monitoring", "prometheus"), _METRICS),
     **dict.fromkeys(("pipeline", "pipeline_name", "id", "application"), "write `name`"),
+    **COMMAND_TERMS,
     **dict.fromkeys(("description", "comment"), "write a comment: # ..."),
     **dict.fromkeys(("log_level", "log"), "write `logging: {level: info}`"),
     **dict.fromkeys(("kafka_options", "kafka_properties", "brokers"), "write `kafka: {bootstrap.servers: ...}`"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, Final
 
@@ -17,6 +16,7 @@ from tidegate.config.fields.types import (
     Topics,
     ValueCheck,
     check_topics,
+    compile_pattern,
     integer,
     refusal,
 )
@@ -34,7 +34,9 @@ INTERNAL_PREFIX: Final = "__"
 
 def matches_pattern(pattern: str | None, topic: str) -> bool:
     """Tells whether a topic matches a pattern; False without a pattern."""
-    return bool(pattern and not topic.startswith(INTERNAL_PREFIX) and re.fullmatch(pattern, topic))
+    if not pattern or topic.startswith(INTERNAL_PREFIX):
+        return False
+    return compile_pattern(pattern).isinstance_python(topic)
 
 
 class TopicsSettings(Settings):
@@ -45,8 +47,9 @@ class TopicsSettings(Settings):
     pattern: Annotated[
         TopicPattern | None,
         Field(
-            description="A regular expression (Python's): all topics whose whole names match, except those that "
-            "begin with `__`. New ones are looked up about once a minute. When there is one, the attempt ends, "
+            description="A regular expression without lookaround and backreferences: all topics whose whole names "
+            "match, except those that begin with `__`. New ones are looked up about once a minute. When there is one, "
+            "the attempt ends, "
             "and the next one reads it from its first record, whatever `start` says. A topic that was deleted, "
             "or that a changed pattern no longer matches, stops the pipeline. With a pattern, `until` and "
             "`bad_records: dead-letter` are not supported yet."

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
 import msgspec
 from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler, SecretStr
-from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+from pydantic_core import CoreSchema, PydanticCustomError, SchemaError, SchemaValidator, core_schema
 
 from tidegate.config.fields import hosts
 from tidegate.config.fields.columns import TypeProblem, derive_type
@@ -102,8 +103,8 @@ def refusal_of_flag() -> PydanticCustomError:
     return refusal("expected a secret, got a boolean", 'put it in quotes: "..."')
 
 
-def choice(*choices: str, later: Mapping[str, str] | None = None) -> ValueCheck:
-    """Accepts one of a few names; `later` are names of the file format that this version does not support yet."""
+def choice(*choices: str) -> ValueCheck:
+    """Accepts one of a few names."""
     what = "one of " + ", ".join(choices) if choices[1:] else choices[0]
 
     def suggested(given: str) -> str:
@@ -113,9 +114,6 @@ def choice(*choices: str, later: Mapping[str, str] | None = None) -> ValueCheck:
         text = require_text(value, what, suggested(""))
         if text in choices:
             return text
-        first = text.partition(" ")[0]
-        if later and first in later:
-            raise refusal(f"`{text[:60]}` is not supported yet", later[first])
         raise refusal(f"`{text[:60]}` is not one of the choices", suggested(text))
 
     return ValueCheck(check, {"type": "string", "enum": list(choices)})
@@ -265,13 +263,20 @@ def _pattern(value: object) -> str:
     if len(text) > MAX_PATTERN_LENGTH:
         raise refusal(f"the pattern has {len(text)} characters", f"at most {MAX_PATTERN_LENGTH}")
     try:
-        re.compile(text)
-    except re.error as error:
-        raise refusal(f"`{text[:60]}` is not a regular expression: {error}", "for instance orders-.*") from error
-    problem = find_endless(text)
-    if problem:
-        raise refusal(f"`{text[:60]}` has {problem}, which can take forever", "list the topics: `topics: [a, b]`")
+        compile_pattern(text)
+    except SchemaError as error:
+        reason = str(error).rpartition("error: ")[2].strip()
+        raise refusal(f"`{text[:60]}` is not a regular expression: {reason}", "for instance orders-.*") from error
     return text
+
+
+@functools.cache
+def compile_pattern(pattern: str) -> SchemaValidator:
+    """Returns a validator of texts that a regular expression matches as a whole, in time proportional to the text.
+
+    Python's own engine tries every way in which a pattern can match, which can take forever. Raises SchemaError.
+    """
+    return SchemaValidator(core_schema.str_schema(pattern=f"^(?:{pattern})$"))
 
 
 def check_topics(value: object) -> tuple[str, ...]:
@@ -579,58 +584,3 @@ Directory = Annotated[
     str,
     ValueCheck(_directory, {"type": "string", "examples": [store.example for store in dict.fromkeys(STORES.values())]}),
 ]
-
-
-# -- Python regular expressions that may take forever ------------------------------------------------------------------
-# Python tries every way in which a pattern can match. Expressions of a pipeline are not affected: Rust's engine runs
-# them in time proportional to the text. The only such pattern is that of topic names, which have at most 249
-# characters.
-
-_parser: Any = re._parser  # type: ignore[attr-defined]  # noqa: SLF001  the library has no name for it that stays
-_REPEATS: Final = frozenset({_parser.MAX_REPEAT, _parser.MIN_REPEAT})
-REPEATS_MAX: Final = 4
-"""Maximum number in sequence: a name of 249 characters can be split in up to 160 million ways, which takes seconds."""
-
-
-def find_endless(pattern: str) -> str:
-    """Returns what in a valid pattern can take forever; empty if nothing can."""
-    found = list(_repeats(_parser.parse(pattern)))
-    if any(inside for _, inside in found):
-        return "a repetition or a choice inside a repetition"
-    if len(found) > REPEATS_MAX:
-        return f"more than {REPEATS_MAX} repetitions"
-    return ""
-
-
-def _repeats(parsed: Any) -> Iterator[tuple[Any, bool]]:
-    """Yields every repetition without a fixed count, and whether it contains a choice or another such repetition."""
-    for operation, argument in parsed:
-        if operation in _REPEATS:
-            low, high, body = argument
-            if low == high:  # equivalent to writing it out
-                for _ in range(min(high, REPEATS_MAX + 1)):
-                    yield from _repeats(body)
-                continue
-            yield operation, high > 1 and (bool(list(_repeats(body))) or _chooses(body))
-        for body in _bodies(operation, argument):
-            yield from _repeats(body)
-
-
-def _chooses(parsed: Any) -> bool:
-    return any(
-        operation is _parser.BRANCH or any(_chooses(body) for body in _bodies(operation, argument))
-        for operation, argument in parsed
-    )
-
-
-def _bodies(operation: Any, argument: Any) -> list[Any]:
-    """Returns the inner patterns of an operation that is not a repetition."""
-    if operation is _parser.BRANCH:
-        return list(argument[1])
-    if operation is _parser.SUBPATTERN:
-        return [argument[-1]]
-    if operation in (_parser.ASSERT, _parser.ASSERT_NOT):
-        return [argument[1]]
-    if operation is _parser.GROUPREF_EXISTS:
-        return [body for body in argument[1:] if body is not None]
-    return []
