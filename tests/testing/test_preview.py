@@ -288,7 +288,7 @@ def test_event_times_before_1971_are_named_with_the_remedy() -> None:
     for event_time in ("id", "timestamp_seconds(id)"):
         run = Preview(*load("", pipeline.replace("EVENT_TIME", event_time)), lambda _: None)
         assert len(list(run.run(parse(lines)))) == 2
-        found.append(run.early)
+        found.append(run.notes)
     remedy = "`id` is read as ms since 1970: if it is in seconds, write `event_time: timestamp_seconds(id)`"
     assert found == [[f"source orders: 1 record has an event time before 1971; {remedy}"], []]
 

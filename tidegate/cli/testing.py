@@ -141,12 +141,8 @@ def preview(
     run = Preview(loaded, plan, lambda where: click.echo(f"skipped: {where}", err=True), copies)
     places = tapped or list(loaded.settings.sinks)
     _print_records(run.run(given, tapped), places, limit, style, with_keys=not tapped)
-    for step, count in run.late.items():
-        click.echo(f"late: {step}: {count} record{'s' if count != 1 else ''} came too late", err=True)
-    for line in run.waiting:
-        click.echo(f"waiting: {line}", err=True)
-    for line in run.early:
-        click.echo(f"warning: {line}", err=True)
+    for line in run.notes:
+        click.echo(f"note: {line}", err=True)
     return 0
 
 

@@ -81,7 +81,7 @@ class Run:
             bad = {str(kind): count for kind, count in harness.bad_records().items()}
             counts = harness.counts()
             late = {str(name): one.late for name, one in counts.items() if one.late}
-            notes = [*_describe_time(self.plan, counts), *describe_waiting(self.plan, counts)]
+            notes = [*_describe_time(self.plan, counts), *_describe_waiting(self.plan, counts)]
             return Played(harness.written(), harness.rows(), bad, late, notes)
 
     def play_with_restart(self) -> Output:
@@ -170,7 +170,7 @@ def _describe_time(plan: Plan, counts: Mapping[OperatorName, OperatorCounts]) ->
             yield f"{name}: its watermark is {_moment(one.watermark_ms)}, held back by {one.held_back_by}"
 
 
-def describe_waiting(plan: Plan, counts: Mapping[OperatorName, OperatorCounts]) -> Iterator[str]:
+def _describe_waiting(plan: Plan, counts: Mapping[OperatorName, OperatorCounts]) -> Iterator[str]:
     """Yields, for each step that keeps rows until another input has rows for them, what waits for what."""
     for node in plan.nodes:
         waits = node.operator.waits()

@@ -25,19 +25,17 @@ from tidegate.formats.schema_keys import key_from_plain
 from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, SchemaKind
 from tidegate.ids import OperatorName, TopicPartition
 from tidegate.operators.builtin.kafka_sink import SinkOperator
-from tidegate.operators.builtin.kafka_source import SourceOperator, derive_early_remedy, describe_early
+from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.operators.registry import choose_step_kind
 from tidegate.plan.build import build_plan
 from tidegate.plan.graph import Plan
 from tidegate.testing.compare import JsonText, Record, derive_written
-from tidegate.testing.feed import NO_TIMESTAMP, Copies, ProducedRecord, derive_ends, open_log
+from tidegate.testing.feed import NO_TIMESTAMP, Copies, FeedEvent, ProducedRecord, derive_ends
 from tidegate.testing.flow_text import render_moment
-from tidegate.testing.harness import Harness
-from tidegate.testing.parts import VirtualClock
-from tidegate.testing.playing import describe_waiting, open_code
+from tidegate.testing.playing import PlayedInput, Run, open_code
 
 CHUNK: Final = 1000
-"""Number of lines that are read before the pipeline runs."""
+"""Number of records that arrive before the pipeline runs."""
 LINE_BYTES_MAX: Final = 64 << 20
 """Prevents input without line ends, such as a device or a binary file, from being read into memory completely."""
 _PAIR: Final = 2
@@ -116,48 +114,25 @@ class Preview:
         self._copies = copies
         self._plan = msgspec.structs.replace(bound_sources(plan), parallelism=1)
         self._on_skipped = on_skipped
-        self._code = open_code(loaded)
         self.late: dict[str, int] = {}
         """Step -> number of late records, after the run."""
-        self.early: list[str] = []
-        """A line for each source with event times before 1971, after the run."""
-        self.waiting: list[str] = []
-        """A line for each step with rows that still wait for another input, after the run."""
+        self.notes: list[str] = []
+        """Notes that may explain missing records, after the run."""
 
     def run(self, records: Iterable[ProducedRecord], tapped: Sequence[str] = ()) -> Iterator[Previewed]:
-        """Yields the output as it comes, in each round by sink in file order."""
+        """Yields the output, by sink in file order."""
         produced = list(records)
+        events = [FeedEvent(0, one) for one in produced]
         ends = derive_ends(produced, self._loaded.settings.sources.values())
-        log, clock = open_log(ends, self._copies), VirtualClock(moment_ms(NOW))
+        given = PlayedInput(events, ends, moment_ms(NOW), CHUNK, self._copies)
+        played = Run(self._plan, given, self._on_skipped, open_code(self._loaded)).play()
+        self.late, self.notes = played.late, played.notes
         sinks = {sink.name: sink for sink in self._plan.operators(SinkOperator)}
-        harness = Harness(self._plan, log, clock, self._on_skipped, code=self._code)
-        try:
-            for start in range(0, max(1, len(produced)), CHUNK):
-                for one in produced[start : start + CHUNK]:
-                    at_ms = clock.time_ms if one.timestamp_ms is None else one.timestamp_ms
-                    log.of(one.cluster).append(one.partition, one.key, one.value, at_ms, one.headers)
-                harness.settle()
-                yield from self._take(harness, sinks, tapped)
-            counts = harness.counts()
-            self.late = {name: one.late for name, one in counts.items() if one.late}
-            self.waiting = [*describe_waiting(self._plan, counts)]
-            self.early = [
-                describe_early(source.name, count, derive_early_remedy(source))
-                for source in self._plan.operators(SourceOperator)
-                if (count := counts[source.name].before_1971)
-            ]
-        finally:
-            harness.close()
-
-    def _take(
-        self, harness: Harness, sinks: Mapping[OperatorName, SinkOperator], tapped: Sequence[str]
-    ) -> Iterator[Previewed]:
-        written = harness.written()
         for name in map(OperatorName, self._loaded.settings.sinks):
             if tapped and not name.startswith(_STEP_SINK):
                 continue
             place = tapped[int(name.removeprefix(_STEP_SINK))] if tapped else name
-            for record in derive_written(written.pop(name, ()), sinks[name]):
+            for record in derive_written(played.written.get(name, ()), sinks[name]):
                 yield Previewed(place, record)
 
 
