@@ -18,7 +18,7 @@ from typing import Final
 
 import polars as pl
 
-from tidegate.config.fields.ttl import Ttl
+from tidegate.config.fields.steps import Ttl
 from tidegate.datatypes import BIGINT, BOOLEAN, DOUBLE, STRING, DataType
 from tidegate.expressions.expression import AggregateCall, ColumnReference
 from tidegate.formats.failures import BadRecordPolicy

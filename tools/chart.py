@@ -13,8 +13,8 @@ from typing import Any, Final, NamedTuple
 
 import yaml
 
-from tidegate.config.json_schema import derive_json_schema
 from tidegate.config.load import SECTIONS
+from tidegate.config.reference import derive_json_schema
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 CHART: Final = ROOT / "helm" / "tidegate"

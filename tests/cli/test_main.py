@@ -20,7 +20,7 @@ from tidegate import __version__
 from tidegate.__main__ import main as started
 from tidegate.cli import main as cli
 from tidegate.cli.main import COMMANDS, LazyCommand, main, run_command
-from tidegate.config.sample import SAMPLE
+from tidegate.config.draft import SAMPLE
 from tidegate.errors import PipelineStopped
 
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from tests.config.broken_files import answer, broken_files, problems
 from tests.depth import DEPTH
+from tidegate.config.draft import SAMPLE
 from tidegate.config.errors import ConfigErrors
 from tidegate.config.load import parse_pipeline
-from tidegate.config.sample import SAMPLE
 from tidegate.plan.build import check_pipeline
 
 pytestmark = pytest.mark.filterwarnings("error")

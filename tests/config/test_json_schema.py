@@ -9,8 +9,8 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
-from tidegate.config.json_schema import derive_json_schema
-from tidegate.config.sample import SAMPLE
+from tidegate.config.draft import SAMPLE
+from tidegate.config.reference import derive_json_schema
 
 ROOT = Path(__file__).resolve().parents[2]
 

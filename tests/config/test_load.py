@@ -10,12 +10,11 @@ import pytest
 from pydantic import SecretStr
 
 from tidegate.config.document import MappingNode, YamlPosition, derive_tree
+from tidegate.config.draft import SAMPLE
 from tidegate.config.errors import ConfigErrors, Problem, render_problems
 from tidegate.config.fields.types import GiveUpLimit
-from tidegate.config.json_schema import derive_json_schema
 from tidegate.config.load import LoadedPipeline, parse_pipeline, read_pipeline
-from tidegate.config.reference import render_reference
-from tidegate.config.sample import SAMPLE
+from tidegate.config.reference import derive_json_schema, render_reference
 
 ROOT = Path(__file__).resolve().parents[2]
 

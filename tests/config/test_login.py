@@ -6,8 +6,7 @@ import pytest
 from pydantic import SecretStr
 
 from tidegate.config.fields.secrets import Text
-from tidegate.config.login import MECHANISMS, decide_login_problems
-from tidegate.config.properties import decide_kafka_problems
+from tidegate.config.properties import MECHANISMS, decide_kafka_problems, decide_login_problems
 
 USER: dict[str, Text] = {"sasl.username": "me", "sasl.password": SecretStr("secret")}
 

@@ -13,11 +13,11 @@ from tests.depth import DEPTH
 from tests.support import clients
 from tidegate.config.fields.secrets import reveal
 from tidegate.config.load import parse_pipeline
-from tidegate.config.login import decide_login_problems
 from tidegate.config.properties import (
     KafkaProperty,
     decide_kafka_problems,
     decide_limit_problems,
+    decide_login_problems,
     derive_client_properties,
     read_kafka_properties,
 )

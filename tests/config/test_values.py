@@ -10,8 +10,14 @@ from hypothesis import strategies as st
 from pydantic import SecretStr
 
 from tidegate.config.document import DocumentBroken, MappingNode, derive_tree
-from tidegate.config.interpolate import InterpolationFailed, derive_interpolated
-from tidegate.config.values import Value, ValueReader, derive_place_inside, derive_scalar
+from tidegate.config.values import (
+    InterpolationFailed,
+    Value,
+    ValueReader,
+    derive_interpolated,
+    derive_place_inside,
+    derive_scalar,
+)
 
 
 def no_file(path: str) -> str:

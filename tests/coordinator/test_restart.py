@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidegate.config.deployment import RestartSettings
 from tidegate.config.fields.backoff import derive_waits_ms
 from tidegate.config.fields.units import derive_duration_ms
-from tidegate.config.models import RestartSettings
 from tidegate.coordinator.restart import (
     AttemptFailure,
     GiveUp,

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from tests.testing.pipelines import HEAD
+from tidegate.config.draft import SAMPLE
 from tidegate.config.load import LoadedPipeline, parse_pipeline
-from tidegate.config.sample import SAMPLE
 from tidegate.daemon.http.resources import ResourceQuery
 from tidegate.daemon.resources import make_file_resources
 from tidegate.plan.build import build_plan

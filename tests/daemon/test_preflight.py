@@ -14,8 +14,8 @@ from tests.coordinator.values import IDENTITY, ME, completed, on_cluster, positi
 from tests.support.clusters import alone
 from tidegate.cli.options import read_directives
 from tidegate.clock import SYSTEM_CLOCK
+from tidegate.config.draft import SAMPLE
 from tidegate.config.load import parse_pipeline
-from tidegate.config.sample import SAMPLE
 from tidegate.coordinator.journal_state import EMPTY, JournalState
 from tidegate.coordinator.ownership import Known
 from tidegate.coordinator.recovery import RestoreFacts, RestorePlan, RestoreRefused

@@ -12,8 +12,8 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
+from tidegate.config.draft import SAMPLE
 from tidegate.config.load import parse_pipeline
-from tidegate.config.sample import SAMPLE
 from tidegate.daemon.http.commands import API, COMMANDS
 from tidegate.daemon.http.openapi import make_openapi
 from tidegate.daemon.http.resources import Resource, parse_query

@@ -69,8 +69,7 @@ def _register(specs: Sequence[type[Operator]], found: Mapping[str, StepKind | No
 def _say_of_sample() -> dict[str, str]:
     """What the product makes of the kind without a mistake."""
     from tests.operators.contract import load, plan_of
-    from tidegate.config.json_schema import derive_json_schema
-    from tidegate.config.reference import render_reference
+    from tidegate.config.reference import derive_json_schema, render_reference
     from tidegate.operators.registry import step_kinds
     from tidegate.plan.build import check_pipeline
     from tidegate.plan.explain import derive_explanation, render_explanation

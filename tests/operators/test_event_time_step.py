@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.depth import DEPTH
 from tests.operators.subtasks import Subtasks
-from tidegate.config.fields.event_time import Idle
+from tidegate.config.fields.records import Idle
 from tidegate.datatypes import BIGINT
 from tidegate.expressions.parse import parse_expression
 from tidegate.formats.failures import BadRecordPolicy, FailureKind

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.depth import DEPTH
 from tests.operators.subtasks import Subtasks
-from tidegate.config.fields.ttl import Ttl
+from tidegate.config.fields.steps import Ttl
 from tidegate.datatypes import BIGINT
 from tidegate.expressions.expression import AggregateCall, ColumnReference
 from tidegate.formats.failures import BadRecordPolicy

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.tidy.tree import ROOT
+from tidegate.config.deployment import RuntimeSettings
 from tidegate.config.fields.units import derive_duration_ms
-from tidegate.config.models import RuntimeSettings
 from tidegate.daemon.http.server import BEAT_LIMIT_S
 from tidegate.daemon.service import CLOSE_AFTER_GRACE_S
 from tidegate.spark.host import STOP_TIMEOUT_S

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.plan.test_build import HEAD, ORDERS, check, operators, plan_of
-from tidegate.config.fields.event_time import Idle
+from tidegate.config.fields.records import Idle
 from tidegate.config.load import parse_pipeline
 from tidegate.datatypes import BIGINT, DOUBLE, INT, STRING, TIMESTAMP
 from tidegate.expressions.parse import parse_expression

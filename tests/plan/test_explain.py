@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 from tests.testing.pipelines import HEAD
+from tidegate.config.draft import SAMPLE
 from tidegate.config.load import parse_pipeline
-from tidegate.config.sample import SAMPLE
 from tidegate.plan.build import build_plan
 from tidegate.plan.explain import derive_explanation, render_explanation
 

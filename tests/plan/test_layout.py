@@ -11,8 +11,8 @@ import pytest
 
 from tests.depth import DEPTH
 from tests.testing.pipelines import HEAD
+from tidegate.config.draft import SAMPLE
 from tidegate.config.load import parse_pipeline
-from tidegate.config.sample import SAMPLE
 from tidegate.plan.build import build_plan
 from tidegate.plan.graph import Plan
 from tidegate.plan.layout import (

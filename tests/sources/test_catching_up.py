@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.sources.scripted import NAME, P0, P1, Scripted, order
-from tidegate.config.fields.event_time import Idle
+from tidegate.config.fields.records import Idle
 from tidegate.coordinator.types import SourcePositions
 from tidegate.operators.builtin.kafka_source import EventTime
 from tidegate.task.elements import CatchUpMarker

@@ -10,7 +10,7 @@ import pytest
 from tests.operators.driven import Collected
 from tests.sources.scripted import NAME, P0, P1, Scripted, order
 from tests.waiting import wait_until
-from tidegate.config.fields.event_time import Idle
+from tidegate.config.fields.records import Idle
 from tidegate.coordinator.types import SourcePositions
 from tidegate.ids import TopicPartition
 from tidegate.operators.builtin.kafka_source import EventTime

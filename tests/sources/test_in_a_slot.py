@@ -9,7 +9,7 @@ import polars as pl
 from tests.sources.scripted import NAME, P0, P1, Scripted, order
 from tests.task.fakes import ATTEMPT, VirtualClock
 from tests.task.topologies import plan_of, source_node, totals_node, vertex
-from tidegate.config.fields.event_time import Idle
+from tidegate.config.fields.records import Idle
 from tidegate.coordinator.types import SourcePositions
 from tidegate.ids import CheckpointId, OperatorName, SlotIndex, SubtaskId
 from tidegate.operators.builtin.kafka_source import EventTime

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.config.fields.event_time import Idle
+from tidegate.config.fields.records import Idle
 from tidegate.ids import TopicPartition
 from tidegate.operators.builtin.kafka_source import EventTime
 from tidegate.operators.runtime import END_OF_TIME, LOWEST

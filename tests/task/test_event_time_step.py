@@ -13,7 +13,7 @@ from tests.task.fakes import Row as KeyedRow
 from tests.task.rig import Rig
 from tests.task.test_event_time import ACTIVE, IDLE, Noted
 from tests.task.topologies import KEYED, edge, filter_node, plan_of, source_node, vertex
-from tidegate.config.fields.event_time import Idle
+from tidegate.config.fields.records import Idle
 from tidegate.expressions.parse import parse_expression
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import OperatorName, VertexId

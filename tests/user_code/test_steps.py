@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from tidegate.config.fields.ttl import Ttl
+from tidegate.config.fields.steps import Ttl
 from tidegate.datatypes import BIGINT, INT, STRING, TIMESTAMP, DataType, decimal_of
 from tidegate.user_code.describe import CodeDescription, CodeProblem, DeclaredState, DeclaredTimer, describe
 from tidegate.user_code.modules import install_modules

@@ -104,6 +104,6 @@ def explain(file: Path, style: str) -> None:
 @click.command()
 def schema() -> None:
     """Print the JSON Schema of the pipeline file, for editors."""
-    from tidegate.config.json_schema import derive_json_schema
+    from tidegate.config.reference import derive_json_schema
 
     click.echo(json.dumps(derive_json_schema(), indent=2))

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import click
 import msgspec
 
-from tidegate.config.fields.hosts import can_be_host
+from tidegate.config.fields.types import can_be_host
 from tidegate.config.models import PipelineSettings
 from tidegate.daemon.control_token import TokenFileRefused, find_token, read_token
 from tidegate.daemon.http.admission import SCHEME

@@ -11,7 +11,7 @@ import click
 from pydantic_core import PydanticCustomError
 
 from tidegate.config.fields.types import check_topic
-from tidegate.config.interpolate import is_utf8
+from tidegate.config.values import is_utf8
 from tidegate.coordinator.upgrade import CommandLineDirectives
 from tidegate.ids import CheckpointId, OperatorName
 from tidegate.operators.builtin.dead_letters import DEAD_LETTERS

@@ -18,7 +18,7 @@ from tidegate.cli.options import PIPELINE_FILE, add_start_options, read_directiv
 from tidegate.cli.output import render_table
 from tidegate.config.errors import ConfigErrors, Problem, render_problems
 from tidegate.config.fields.counts import render_count
-from tidegate.config.fields.upgrade_directives import KEEP
+from tidegate.config.fields.steps import KEEP
 from tidegate.config.load import LoadedPipeline, derive_opener
 from tidegate.coordinator.upgrade import StateChange, StepChange, UpgradeOutcome
 from tidegate.coordinator.upgrade_decision import UNDECIDED

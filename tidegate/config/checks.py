@@ -15,14 +15,13 @@ from tidegate.config.clusters import cluster_names, derive_uses, place_of, prope
 from tidegate.config.encryption import SECRET, decide_encryption_problems
 from tidegate.config.errors import PathProblem
 from tidegate.config.fields.base import Path
-from tidegate.config.fields.event_time import BY_ARRIVAL
+from tidegate.config.fields.records import BY_ARRIVAL
 from tidegate.config.fields.schemas import NamedSchema
 from tidegate.config.fields.secrets import Text
+from tidegate.config.fields.steps import DirectiveVerb
 from tidegate.config.fields.suggest import derive_suggestion
 from tidegate.config.fields.units import render_duration
-from tidegate.config.fields.upgrade_directives import DirectiveVerb
 from tidegate.config.format_sections import decide_section_problems
-from tidegate.config.login import decide_login_problems
 from tidegate.config.models import PipelineSettings, SourceSettings, StepSettings
 from tidegate.config.properties import (
     CONNECT,
@@ -30,6 +29,7 @@ from tidegate.config.properties import (
     Side,
     decide_kafka_problems,
     decide_limit_problems,
+    decide_login_problems,
     decide_spark_problems,
     find_other_name,
 )

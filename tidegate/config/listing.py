@@ -15,11 +15,10 @@ from pydantic import SecretStr
 
 from tidegate.config.document import MappingNode, Node, ScalarNode, SequenceNode, derive_tree
 from tidegate.config.fields.base import Path, Settings
-from tidegate.config.fields.event_time import Idle, render_idle
+from tidegate.config.fields.records import Idle, Unknown, render_idle
 from tidegate.config.fields.secrets import REDACTED, Redactor, is_secret_key
 from tidegate.config.fields.types import GiveUpLimit, Unaligned
 from tidegate.config.fields.units import render_duration
-from tidegate.config.fields.written_as import Unknown
 from tidegate.config.load import LoadedPipeline
 from tidegate.config.models import BaseStepSettings, PipelineSettings, StepSettings
 from tidegate.datatypes import DataType

@@ -25,10 +25,9 @@ from tidegate.config.errors import ConfigErrors, PathProblem, Problem
 from tidegate.config.fields.base import Path, Settings
 from tidegate.config.fields.secrets import Redactor
 from tidegate.config.fields.suggest import derive_suggestion
-from tidegate.config.interpolate import MAX_SECRET_BYTES
 from tidegate.config.models import PipelineSettings
 from tidegate.config.translate import derive_settings
-from tidegate.config.values import Value, ValueOrigin, ValueReader, derive_place_inside
+from tidegate.config.values import MAX_SECRET_BYTES, Value, ValueOrigin, ValueReader, derive_place_inside
 from tidegate.formats.schemas import SchemaText
 from tidegate.storage.open import Opener, StorageOpener, open_storage
 from tidegate.user_code.describe import UserCode

@@ -13,10 +13,33 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Final
 from pydantic import Field, SecretStr, create_model
 
 from tidegate.config.cases import CaseSettings
+from tidegate.config.deployment import (
+    CheckpointSettings,
+    HttpSettings,
+    LoggingSettings,
+    RestartSettings,
+    RuntimeSettings,
+    SavepointSettings,
+    StateSettings,
+)
 from tidegate.config.fields.base import Settings
-from tidegate.config.fields.event_time import BY_ARRIVAL, BY_EVENT, WatermarkSettings
-from tidegate.config.fields.foreign_terms import COMMAND_TERMS, SINK_TERMS, SOURCE_TERMS, STEP_TERMS, TOP_TERMS
-from tidegate.config.fields.record_parts import HeaderSettings, KeySchema, MetadataSettings, TombstoneSettings
+from tidegate.config.fields.foreign_terms import SINK_TERMS, SOURCE_TERMS, STEP_TERMS, TOP_TERMS
+from tidegate.config.fields.records import (
+    BY_ARRIVAL,
+    BY_EVENT,
+    DeadLetterSettings,
+    HeaderSettings,
+    KeySchema,
+    MetadataSettings,
+    SinkTopic,
+    TombstoneSettings,
+    TopicChoiceSettings,
+    TopicsSettings,
+    Unknown,
+    UnknownFieldsMode,
+    WatermarkSettings,
+    WrittenAsSettings,
+)
 from tidegate.config.fields.schemas import (
     RegistrySettings,
     SchemaId,
@@ -25,35 +48,23 @@ from tidegate.config.fields.schemas import (
     WrittenSchema,
     WrittenSchemaId,
 )
-from tidegate.config.fields.serving import HttpSettings, LoggingSettings
-from tidegate.config.fields.storage import StorageSettings
-from tidegate.config.fields.topics import DeadLetterSettings, SinkTopic, TopicChoiceSettings, TopicsSettings
+from tidegate.config.fields.steps import SourceWas, StepState, StepWas
 from tidegate.config.fields.types import (
     Cluster,
     CodePaths,
     Column,
-    Directories,
-    Directory,
     ExpressionText,
     Flag,
-    GiveUpAfter,
-    GiveUpLimit,
     Names,
     OtherCluster,
     PipelineName,
     Properties,
     Start,
     StepName,
-    Unaligned,
-    UnalignedMode,
     Until,
     choice,
-    duration,
     integer,
-    size,
 )
-from tidegate.config.fields.upgrade_directives import SourceWas, StepState, StepWas
-from tidegate.config.fields.written_as import Unknown, UnknownFieldsMode, WrittenAsSettings
 from tidegate.config.format_sections import derive_sections
 from tidegate.formats.keys import KEY_FORMATS
 from tidegate.formats.registry import DEFAULT, FORMATS
@@ -67,166 +78,6 @@ UNION_ALL: Final = "all"
 _WRITTEN = {name: one for name, one in FORMATS.items() if one.writes}
 _NEEDED = ", ".join(name for name, one in FORMATS.items() if one.needs_schema)
 _FIXED = ", ".join(name for name, one in FORMATS.items() if one.fixed_columns is not None)
-
-
-class CheckpointSettings(Settings):
-    """When checkpoints are taken, what they guarantee, and where they are stored."""
-
-    INSIDE: ClassVar[Mapping[str, str]] = COMMAND_TERMS
-    directory: Annotated[
-        Directory, Field(description="Where checkpoints and the journal are stored; shared by daemon and executors.")
-    ]
-    interval_ms: Annotated[
-        int,
-        duration("10ms", "1h"),
-        Field(alias="interval", description="Time between checkpoints. Output becomes visible once per interval."),
-    ] = 1000
-    mode: Annotated[
-        str, choice("exactly-once", "at-least-once"), Field(description="Guarantee for readers of the sinks.")
-    ] = "exactly-once"
-    unaligned: Annotated[
-        UnalignedMode,
-        Field(
-            description="Whether barriers may overtake records: `never`, `always`, or `after 5s` of waiting (10ms to "
-            "1h). Not with `mode: at-least-once`."
-        ),
-    ] = Unaligned()
-    timeout_ms: Annotated[
-        int, duration("1s", "24h"), Field(alias="timeout", description="A checkpoint that takes longer fails.")
-    ] = 600_000
-    min_pause_ms: Annotated[
-        int,
-        duration("0s", "1h"),
-        Field(alias="min_pause", description="Pause between the end of one checkpoint and the start of the next."),
-    ] = 0
-    max_concurrent: Annotated[
-        int, integer(1, 16), Field(description="Checkpoints in progress at the same time; savepoints are extra.")
-    ] = 1
-    retained: Annotated[int, integer(1, 1000), Field(description="Completed checkpoints that are kept.")] = 3
-    tolerable_failures: Annotated[
-        int,
-        integer(0, 1000),
-        Field(description="Number of failed checkpoints in a row that are tolerated; one more restarts the attempt."),
-    ] = 3
-    transaction_timeout_ms: Annotated[
-        int,
-        duration("1s", "24h"),
-        Field(
-            alias="transaction_timeout",
-            description="After this time the broker aborts an open transaction. At most its "
-            "`transaction.max.timeout.ms`, and more than `timeout`, `restart.max` and the longer of `interval` "
-            "and `min_pause` together.",
-        ),
-    ] = 900_000
-
-    storage: Annotated[
-        StorageSettings, Field(description="How the object store of `directory` is reached, if it is one.")
-    ] = StorageSettings()
-
-
-class SavepointSettings(Settings):
-    """Where savepoints may be written."""
-
-    INSIDE: ClassVar[Mapping[str, str]] = {
-        "directory": "name it on the command line, `tidegate savepoint FILE DIRECTORY`, below one of `savepoints.roots`"
-    }
-    roots: Annotated[
-        Directories,
-        Field(
-            description="Directories below which `tidegate savepoint FILE DIRECTORY` may write, in addition to "
-            "the checkpoint directory."
-        ),
-    ] = ()
-
-
-class StateSettings(Settings):
-    """Where keyed state lives while the pipeline runs."""
-
-    INSIDE: ClassVar[Mapping[str, str]] = {"ttl": "give each step with `aggregate` its own: `ttl: 30d`"}
-    backend: Annotated[
-        str,
-        choice("memory", "rocksdb"),
-        Field(
-            description="Where a slot keeps keyed state: in `memory`, or with `rocksdb` in the executor's "
-            "temporary directory (`TMPDIR`), for state that is larger than memory (up to 128 MiB of it for each "
-            "state of a step and slot: `tidegate docs deploy`). Checkpoints are the same for both, so it may "
-            "change at any restart."
-        ),
-    ] = "memory"
-    local_copies: Annotated[
-        str,
-        choice("auto", "always", "never"),
-        Field(
-            description="Whether slots keep copies of the state files that they upload, in the executor's "
-            "temporary directory (`TMPDIR`), so that a restart on the same machine need not download them; "
-            "`auto`: if `checkpoints.directory` is an object store."
-        ),
-    ] = "auto"
-    local_copies_max_bytes: Annotated[
-        int,
-        size("1MiB", "100TiB"),
-        Field(
-            alias="local_copies_max",
-            description="Limit for all copies on one machine together. Plan for twice the size of the state: as "
-            "it is restored, and as the first checkpoint after that. A tenth of the disk always stays free.",
-        ),
-    ] = 1 << 30
-
-
-class RestartSettings(Settings):
-    """How failed attempts are retried."""
-
-    initial_ms: Annotated[
-        int,
-        duration("1ms", "1h"),
-        Field(alias="initial", description="Wait before the second restart in a row; the first one is immediate."),
-    ] = 1000
-    max_ms: Annotated[int, duration("1ms", "24h"), Field(alias="max", description="The wait doubles up to this.")] = (
-        60_000
-    )
-    give_up_after: Annotated[
-        GiveUpAfter, Field(description="Crash-loop limit: this many failures within this time end the daemon.")
-    ] = GiveUpLimit(20, 1_800_000)
-
-
-class RuntimeSettings(Settings):
-    """Slots and the daemon itself."""
-
-    encryption: Annotated[
-        str,
-        choice("auto", "always", "never"),
-        Field(
-            description="Whether traffic between daemon, slots and Spark is encrypted; `auto`: if it leaves the "
-            "machine."
-        ),
-    ] = "auto"
-
-    heartbeat_interval_ms: Annotated[
-        int,
-        duration("10ms", "1m"),
-        Field(alias="heartbeat_interval", description="How often a slot reports that it is alive."),
-    ] = 1000
-    heartbeat_timeout_ms: Annotated[
-        int,
-        duration("100ms", "1h"),
-        Field(
-            alias="heartbeat_timeout",
-            description="A slot that is silent for longer counts as lost; at least twice `heartbeat_interval`.",
-        ),
-    ] = 10_000
-    start_timeout_ms: Annotated[
-        int,
-        duration("1s", "1h"),
-        Field(
-            alias="start_timeout",
-            description="Time for Spark to bring up all slots, and for them to restore their state.",
-        ),
-    ] = 120_000
-    shutdown_grace_ms: Annotated[
-        int,
-        duration("0s", "1h"),
-        Field(alias="shutdown_grace", description="Time for the final checkpoint after SIGTERM, SIGINT or SIGHUP."),
-    ] = 30_000
 
 
 class BaseSourceSettings(TopicsSettings):

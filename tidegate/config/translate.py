@@ -15,10 +15,10 @@ from pydantic_core import ErrorDetails
 from tidegate.config.cases import ORDERED, UNORDERED, section_at
 from tidegate.config.errors import PathProblem
 from tidegate.config.fields.base import Path, Settings
+from tidegate.config.fields.records import TOPIC_CHOICE, TOPIC_NAME
 from tidegate.config.fields.schemas import COLUMNS, NAMED
-from tidegate.config.fields.selection import ALL_COLUMNS, NEW_COLUMNS
+from tidegate.config.fields.steps import ALL_COLUMNS, NEW_COLUMNS
 from tidegate.config.fields.suggest import derive_suggestion
-from tidegate.config.fields.topics import TOPIC_CHOICE, TOPIC_NAME
 from tidegate.config.fields.types import CONFIG, describe_value
 from tidegate.config.models import PipelineSettings, SinkSettings, SourceSettings, StepSettings
 from tidegate.config.properties import read_kafka_properties

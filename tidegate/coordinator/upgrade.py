@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from tidegate.config.fields.upgrade_directives import KEEP, RESET
+from tidegate.config.fields.steps import KEEP, RESET
 from tidegate.coordinator.types import SourcePositions, StateHandle
 from tidegate.ids import CheckpointId, OperatorName, StateName
 from tidegate.operators.fingerprint import StateFingerprint

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
+from tidegate.config.fields.steps import KEEP, RESET
 from tidegate.config.fields.suggest import derive_suggestion
-from tidegate.config.fields.upgrade_directives import KEEP, RESET
 from tidegate.coordinator.entries import Identity
 from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.coordinator.upgrade import (

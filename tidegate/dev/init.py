@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from tidegate.cli.options import require_topic
-from tidegate.config.draft import DeletedRows, Draft, DraftColumn, render_draft, withheld_secrets
+from tidegate.config.draft import SAMPLE, DeletedRows, Draft, DraftColumn, render_draft, withheld_secrets
 from tidegate.config.fields.counts import render_count
-from tidegate.config.sample import SAMPLE
 from tidegate.datatypes import BIGINT, BOOLEAN, DATE, INT, SMALLINT, STRING, TIMESTAMP, TINYINT, DataType, holds_kind
 from tidegate.dev.cookbook import (
     choose_example,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 import msgspec
 
-from tidegate.config.fields.ttl import Ttl
+from tidegate.config.fields.steps import Ttl
 from tidegate.datatypes import DataType
 from tidegate.expressions.bounds import BATCH_BYTES_MAX, Bound, Bounds, sum_bounds
 from tidegate.expressions.expression import can_fail, columns_of

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any, Final
 
-from tidegate.config.fields.ttl import Ttl
+from tidegate.config.fields.steps import Ttl
 from tidegate.operators.runtime import END_OF_TIME, LOWEST
 from tidegate.state.base import Key, KeyedState
 from tidegate.state.snapshot import Value

@@ -13,8 +13,8 @@ import msgspec
 
 from tidegate.config.clusters import properties_of
 from tidegate.config.errors import Problem
+from tidegate.config.fields.records import DeadLetterSettings
 from tidegate.config.fields.secrets import reveal
-from tidegate.config.fields.topics import DeadLetterSettings
 from tidegate.config.load import LoadedPipeline
 from tidegate.config.properties import derive_client_properties
 from tidegate.formats.dead_letters import RETRY_TRIES

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from tidegate.config.fields.base import Path
-from tidegate.config.fields.event_time import BY_ARRIVAL, Idle
-from tidegate.config.fields.record_parts import ALL, NONE
+from tidegate.config.fields.records import ALL, BY_ARRIVAL, NONE, Idle
 from tidegate.config.fields.schemas import NamedSchema, WrittenSchema
 from tidegate.config.format_sections import read_section
 from tidegate.config.models import SinkSettings, SourceSettings

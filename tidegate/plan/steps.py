@@ -12,10 +12,10 @@ import msgspec
 from tidegate.config.clusters import properties_of
 from tidegate.config.errors import Problem
 from tidegate.config.fields.base import Path
+from tidegate.config.fields.records import TimestampUnits
 from tidegate.config.fields.schemas import NamedSchema
 from tidegate.config.fields.secrets import reveal
 from tidegate.config.fields.suggest import derive_suggestion
-from tidegate.config.fields.written_as import TimestampUnits
 from tidegate.config.format_sections import read_section
 from tidegate.config.load import LoadedPipeline
 from tidegate.config.models import SinkSettings, SourceSettings, StepSettings

@@ -14,7 +14,7 @@ import confluent_kafka as ck
 import msgspec
 from typing_extensions import override
 
-from tidegate.config.fields.topics import matches_pattern
+from tidegate.config.fields.records import matches_pattern
 from tidegate.formats.dead_letters import GONE, UNREAD
 from tidegate.formats.dead_letters.frames import RawRecord
 from tidegate.ids import ClusterName, SourceTopic, TopicPartition, with_cluster

@@ -21,7 +21,7 @@ import msgspec
 from pydantic_core import PydanticCustomError
 
 from tidegate.config.fields.columns import TypeProblem, derive_type
-from tidegate.config.fields.ttl import Ttl, check_ttl
+from tidegate.config.fields.steps import Ttl, check_ttl
 from tidegate.datatypes import DataType
 from tidegate.formats.kinds.json.types import convert, record_type
 from tidegate.python import List, Map, Step, Timer, Value

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from tidegate.config.fields.topics import matches_pattern
+from tidegate.config.fields.records import matches_pattern
 
 
 @pytest.mark.parametrize(

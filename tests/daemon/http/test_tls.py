@@ -22,7 +22,7 @@ from tidegate.cli.control_client import DaemonLost, DaemonUnreachable
 from tidegate.cli.daemon_commands import stop
 from tidegate.cli.main import run_command
 from tidegate.cli.savepoints import savepoint
-from tidegate.config.fields.serving import HttpTlsSettings
+from tidegate.config.deployment import HttpTlsSettings
 from tidegate.daemon.http.admission import SCHEME
 from tidegate.daemon.http.commands import JSON
 from tidegate.daemon.http.connection_limiter import CONNECTIONS_MAX

@@ -16,7 +16,7 @@ from tests.depth import DEPTH
 from tests.operators.driven import Driven, drive
 from tests.operators.rows import make_frame
 from tests.operators.ways import WAYS, choose_way
-from tidegate.config.fields.ttl import Ttl
+from tidegate.config.fields.steps import Ttl
 from tidegate.datatypes import BIGINT, BINARY, BOOLEAN, DATE, DOUBLE, STRING, TIMESTAMP, DataType, decimal_of
 from tidegate.expressions.expression import AggregateCall, ColumnReference
 from tidegate.formats.failures import BadRecordPolicy, RecordFailure

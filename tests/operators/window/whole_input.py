@@ -19,7 +19,7 @@ from tests.task.fakes import ATTEMPT, FakeSource
 from tests.task.restarts import Start
 from tests.task.rig import Rig, RigSlot
 from tests.task.topologies import plan_of, vertex
-from tidegate.config.fields.event_time import Idle
+from tidegate.config.fields.records import Idle
 from tidegate.coordinator.recovery import RestoreFacts
 from tidegate.coordinator.types import SourcePositions, StateHandle, StateKind
 from tidegate.datatypes import BIGINT, BOOLEAN, DOUBLE, STRING

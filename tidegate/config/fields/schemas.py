@@ -5,11 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Final
-from urllib.parse import urlsplit
 
 from pydantic import Discriminator, Field, SecretStr, Tag
 
-from tidegate.config.fields import hosts
 from tidegate.config.fields.base import Settings
 from tidegate.config.fields.columns import TypeProblem, derive_type
 from tidegate.config.fields.types import (
@@ -18,6 +16,7 @@ from tidegate.config.fields.types import (
     File,
     StepName,
     ValueCheck,
+    check_address,
     choice,
     describe_value,
     duration,
@@ -71,26 +70,8 @@ def _url(value: object) -> tuple[str, ...]:
     items = value if isinstance(value, list) else [value]
     if not items:
         raise refusal("the list is empty", "name at least one")
-    return tuple(_one_url(item) for item in items)
-
-
-def _one_url(value: object) -> str:
-    remedy = "for instance http://registry:8081"
-    text = require_text(value, "an address", remedy).rstrip("/")
-    try:
-        parts = urlsplit(text)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError as error:
-        raise refusal(f"{describe_value(value)} is not an address", remedy) from error
-    if usable and not hosts.can_be_host(parts.hostname or ""):
-        raise refusal(f"{describe_value(value)} is not an address", hosts.REMEDY)
-    if not usable or any(ord(character) <= 32 or ord(character) == 127 for character in text):
-        raise refusal(f"{describe_value(value)} is not an address", remedy)
-    if parts.username is not None or parts.password is not None:
-        raise refusal("the address has a user in it", "write `username` and `password` next to `url`")
-    if parts.query or parts.fragment:
-        raise refusal(f"{describe_value(value)} has something after its path", remedy)
-    return text
+    login_remedy = "write `username` and `password` next to `url`"
+    return tuple(check_address(item, "http://registry:8081", login_remedy) for item in items)
 
 
 def _user(value: object) -> str:

@@ -8,12 +8,12 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
+from urllib.parse import urlsplit
 
 import msgspec
 from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler, SecretStr
 from pydantic_core import CoreSchema, PydanticCustomError, SchemaError, SchemaValidator, core_schema
 
-from tidegate.config.fields import hosts
 from tidegate.config.fields.columns import TypeProblem, derive_type
 from tidegate.config.fields.secrets import is_secret_key
 from tidegate.config.fields.suggest import derive_suggestion
@@ -284,12 +284,42 @@ def check_topics(value: object) -> tuple[str, ...]:
     return tuple(check_topic(name) for name in _names(value))
 
 
+HOST_REMEDY: Final = "each part of a host between dots has 1 to 63 characters: is there a double dot?"
+
+
+def can_be_host(text: str) -> bool:
+    """Tells whether a host name can be looked up: `a..b` and `a b` fail with something other than a network error."""
+    try:
+        text.encode("idna")
+    except UnicodeError:
+        return False
+    return text.isprintable() and " " not in text
+
+
+def check_address(value: object, example: str, login_remedy: str) -> str:
+    """Checks the address of an HTTP server, which has no login in it."""
+    remedy = f"for instance {example}"
+    text = require_text(value, "an address", remedy).rstrip("/")
+    try:
+        parts = urlsplit(text)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError as error:
+        raise refusal(f"{describe_value(value)} is not an address", remedy) from error
+    if "@" in text:
+        raise refusal("the address has a user in it", login_remedy)
+    if usable and not can_be_host(parts.hostname or ""):
+        raise refusal(f"{describe_value(value)} is not an address", HOST_REMEDY)
+    if not usable or parts.query or parts.fragment or any(ord(one) <= 32 or ord(one) == 127 for one in text):
+        raise refusal(f"{describe_value(value)} is not an address", remedy)
+    return text
+
+
 def _host(value: object) -> str:
     text = require_text(value, "a host name or address")
     if not re.fullmatch(r"[A-Za-z0-9_.:-]{1,253}", text):
         raise refusal(f"`{text[:60]}` is not a host", "for instance 127.0.0.1 or 0.0.0.0")
-    if not hosts.can_be_host(text):
-        raise refusal(f"`{text[:60]}` is not a host", hosts.REMEDY)
+    if not can_be_host(text):
+        raise refusal(f"`{text[:60]}` is not a host", HOST_REMEDY)
     return text
 
 

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from tidegate.config.models import CheckpointSettings
+from tidegate.config.deployment import CheckpointSettings
 from tidegate.coordinator.history import CheckpointRecord, CheckpointResult, FailureRecord
 from tidegate.daemon.slot_metrics import LoopAge
 from tidegate.daemon.status import PipelineState, Status

@@ -24,7 +24,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
-from tidegate.config.fields.serving import HttpTlsSettings
+from tidegate.config.deployment import HttpTlsSettings
 from tidegate.daemon.http.admission import LOCALHOST, HttpRefusal, decide_host, decide_reader, is_loopback
 from tidegate.daemon.http.commands import COMMANDS, JSON, REQUEST_BYTES_MAX, CommandHandlers, answer_refusal
 from tidegate.daemon.http.connection_limiter import ConnectionLease, Places, make_client_logger

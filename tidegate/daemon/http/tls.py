@@ -16,7 +16,7 @@ from typing import Any, Final, cast
 import msgspec
 from aiohttp import web
 
-from tidegate.config.fields.serving import HttpTlsSettings
+from tidegate.config.deployment import HttpTlsSettings
 from tidegate.daemon.http.admission import HttpClientIdentity, is_own_machine
 from tidegate.daemon.http.connection_limiter import ConnectionLease, Places
 from tidegate.errors import TidegateError, describe_cause

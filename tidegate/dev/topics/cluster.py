@@ -10,9 +10,8 @@ from typing import Any, Final, TypeVar
 import click
 
 from tidegate.config.errors import PathProblem
-from tidegate.config.interpolate import InterpolationFailed, derive_interpolated
-from tidegate.config.login import decide_login_problems
-from tidegate.config.properties import decide_kafka_problems, property_problem
+from tidegate.config.properties import decide_kafka_problems, decide_login_problems, property_problem
+from tidegate.config.values import InterpolationFailed, derive_interpolated
 
 BROKER_PORT: Final = 9092
 """Default port of the development broker."""

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from typing_extensions import override
 
-from tidegate.config.fields.event_time import Idle, render_idle
-from tidegate.config.fields.topics import matches_pattern
+from tidegate.config.fields.records import Idle, matches_pattern, render_idle
 from tidegate.config.fields.units import render_duration
 from tidegate.datatypes import BIGINT, BOOLEAN, INT, STRING, TIMESTAMP, DataType
 from tidegate.expressions.bounds import Bound, Bounds

@@ -20,7 +20,7 @@ from pydantic_core import PydanticCustomError
 from typing_extensions import override
 
 from tidegate.config.fields.base import Settings
-from tidegate.config.fields.hosts import REMEDY, can_be_host
+from tidegate.config.fields.types import HOST_REMEDY, can_be_host
 from tidegate.config.fields.secrets import reveal
 from tidegate.config.fields.suggest import derive_suggestion
 from tidegate.config.fields.types import Properties, ValueCheck, choice, duration, refusal, require_text
@@ -97,7 +97,7 @@ def parse_url(text: str) -> UrlTemplate:
     if split.scheme not in ("http", "https") or not split.hostname:
         raise refuse("is not a URL with http or https and a host", "for instance https://prices.example/v1/{sku}")
     if not can_be_host(split.hostname):
-        raise refuse(f"`{split.hostname[:60]}` is not a host", REMEDY)
+        raise refuse(f"`{split.hostname[:60]}` is not a host", HOST_REMEDY)
     if columns and not split.path and not split.query:
         raise refuse(
             "a column cannot be part of the host", "put it after the first `/`: a record must not choose the host"

@@ -1,4 +1,4 @@
-"""`select`: computes new columns from the input columns. `config/fields/selection.py` has the settings."""
+"""`select`: computes new columns from the input columns. `config/fields/steps.py` has the settings."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydantic import Field
 from typing_extensions import override
 
 from tidegate.config.fields.base import Path, Settings
-from tidegate.config.fields.selection import AllColumns, Selection
+from tidegate.config.fields.steps import AllColumns, Selection
 from tidegate.config.fields.suggest import derive_suggestion
 from tidegate.expressions.expression import ColumnReference, Expression
 from tidegate.expressions.parse import names_in

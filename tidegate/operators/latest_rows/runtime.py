@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import polars as pl
 
-from tidegate.config.fields.ttl import Ttl
+from tidegate.config.fields.steps import Ttl
 from tidegate.datatypes import holds_kind
 from tidegate.expressions.bounds import ELEMENT_BYTES
 from tidegate.formats.columns import plain_values

@@ -10,7 +10,7 @@ import polars as pl
 
 from tests.operators.driven import Collected
 from tests.operators.kinds.python.running import COLUMNS
-from tidegate.config.fields.ttl import Ttl
+from tidegate.config.fields.steps import Ttl
 from tidegate.datatypes import DataType
 from tidegate.formats.failures import BadRecordPolicy, FailureKind
 from tidegate.ids import OperatorName

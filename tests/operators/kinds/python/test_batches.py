@@ -11,7 +11,7 @@ import pytest
 
 from tests.depth import DEPTH
 from tests.operators.kinds.python.batch_steps import BatchStep, declare
-from tidegate.config.fields.ttl import Ttl
+from tidegate.config.fields.steps import Ttl
 from tidegate.datatypes import BIGINT, DOUBLE, STRING, DataType, decimal_of
 from tidegate.errors import AttemptFailed
 from tidegate.operators.event_time import BEHIND, TIME

@@ -14,8 +14,7 @@ from pydantic import Field
 from typing_extensions import override
 
 from tidegate.config.fields.base import Path, Settings
-from tidegate.config.fields.emit import EACH, LATEST, EmitMode
-from tidegate.config.fields.ttl import Ttl, TtlKind
+from tidegate.config.fields.steps import EACH, LATEST, EmitMode, Ttl, TtlKind
 from tidegate.config.fields.types import Column as ColumnName
 from tidegate.config.fields.types import ExpressionText, GroupKeys
 from tidegate.datatypes import BIGINT, BOOLEAN, DataType

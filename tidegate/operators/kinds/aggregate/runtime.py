@@ -13,7 +13,7 @@ import polars as pl
 from polars.exceptions import PanicException
 from typing_extensions import override
 
-from tidegate.config.fields.ttl import Ttl
+from tidegate.config.fields.steps import Ttl
 from tidegate.datatypes import BOOLEAN, DataType
 from tidegate.errors import TidegateError
 from tidegate.expressions.bounds import BATCH_BYTES_MAX

@@ -13,7 +13,7 @@ from pydantic import Field
 from typing_extensions import override
 
 from tidegate.config.fields.base import Path, Settings
-from tidegate.config.fields.event_time import Idle, IdleMode, render_idle
+from tidegate.config.fields.records import Idle, IdleMode, render_idle
 from tidegate.config.fields.types import ExpressionText, duration
 from tidegate.config.fields.units import render_duration
 from tidegate.datatypes import BIGINT, INT, STRING

@@ -11,7 +11,7 @@ from typing import Any, Final
 import polars as pl
 from typing_extensions import override
 
-from tidegate.config.fields.event_time import Idle
+from tidegate.config.fields.records import Idle
 from tidegate.config.fields.units import render_duration
 from tidegate.datatypes import TIMESTAMP
 from tidegate.expressions.compiled import compile_projection

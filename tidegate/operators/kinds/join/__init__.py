@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from typing_extensions import override
 
 from tidegate.config.fields.base import Path
-from tidegate.config.fields.selection import AllColumns
+from tidegate.config.fields.steps import AllColumns
 from tidegate.config.fields.units import render_duration
 from tidegate.datatypes import BIGINT, RESERVED, STRING, TIMESTAMP, DataType
 from tidegate.expressions.bounds import FIXED_BYTES, Bound, Bounds, derive_value_bound, sum_bounds

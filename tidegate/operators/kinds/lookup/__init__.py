@@ -13,8 +13,8 @@ from pydantic import Field
 from typing_extensions import override
 
 from tidegate.config.fields.base import Path, Settings
+from tidegate.config.fields.steps import Ttl
 from tidegate.config.fields.suggest import derive_suggestion
-from tidegate.config.fields.ttl import Ttl
 from tidegate.config.fields.types import (
     Column,
     ExpressionText,

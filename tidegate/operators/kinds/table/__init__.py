@@ -12,7 +12,7 @@ from pydantic import Field
 from typing_extensions import override
 
 from tidegate.config.fields.base import Settings
-from tidegate.config.fields.ttl import Ttl, TtlKind
+from tidegate.config.fields.steps import Ttl, TtlKind
 from tidegate.config.fields.types import Keys
 from tidegate.datatypes import BOOLEAN
 from tidegate.expressions.bounds import FIXED_BYTES, Bound, Bounds, sum_bounds

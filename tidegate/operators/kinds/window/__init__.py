@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from typing_extensions import override
 
 from tidegate.config.fields.base import Path
-from tidegate.config.fields.emit import ON_CLOSE, EmitEvery
+from tidegate.config.fields.steps import ON_CLOSE, EmitEvery
 from tidegate.config.fields.units import render_duration
 from tidegate.datatypes import BIGINT, BINARY, BOOLEAN, TIMESTAMP, DataType
 from tidegate.expressions.bounds import FIXED_BYTES, Bound, Bounds, sum_bounds

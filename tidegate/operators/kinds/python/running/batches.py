@@ -14,7 +14,7 @@ from typing import Any, Final, NoReturn, TypeVar
 import polars as pl
 from typing_extensions import override
 
-from tidegate.config.fields.ttl import Ttl
+from tidegate.config.fields.steps import Ttl
 from tidegate.errors import TidegateError
 from tidegate.formats.columns import make_column, plain_values
 from tidegate.formats.failures import BadRecordPolicy, FailureKind, RecordFailure

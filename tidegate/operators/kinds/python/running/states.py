@@ -15,7 +15,7 @@ from typing import Any, Final, NoReturn
 
 from typing_extensions import override
 
-from tidegate.config.fields.ttl import Ttl
+from tidegate.config.fields.steps import Ttl
 from tidegate.datatypes import DataType
 from tidegate.operators.runtime import END_OF_TIME, LOWEST
 from tidegate.operators.spec import Slot

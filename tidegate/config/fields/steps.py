@@ -1,29 +1,37 @@
-"""Upgrade directives in a pipeline file, about state of an older definition of a step: `was` and `state`.
+"""Values of keys of steps: upgrade directives (`was`, `state`), `emit`, `ttl` and `select`.
 
-`was: sums`, or `was: {step: sums, columns: {net_total: net}}`. `state: keep` or `state: reset`; with a note, `state:
-{keep: "why, and when"}`, which may also have `drop` and `defaults`. Their effect is decided in
-`coordinator/upgrade.py`.
+An upgrade directive is about state of an older definition of a step. `was: sums`, or `was: {step: sums, columns:
+{net_total: net}}`. `state: keep` or `state: reset`; with a note, `state: {keep: "why, and when"}`, which may also have
+`drop` and `defaults`. Their effect is decided in `coordinator/upgrade.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
-from pydantic import Field
+from pydantic import Discriminator, Field, Tag, model_validator
 
+from tidegate.config.fields.base import Settings
 from tidegate.config.fields.suggest import derive_suggestion
 from tidegate.config.fields.types import (
+    Column,
+    ExpressionText,
+    Keys,
     ValueCheck,
     check_below,
     check_column,
     check_columns,
     check_step_name,
+    choice,
+    choice_or,
     describe_value,
+    duration,
     refusal,
     require_text,
 )
+from tidegate.config.fields.units import render_duration
 
 KEEP: Final = "keep"
 RESET: Final = "reset"
@@ -176,4 +184,137 @@ StepState = Annotated[
         '"why, and when"}`. With it, or alone: `drop: [column]` gives up columns of the state, `defaults: '
         "{column: value}` fills new ones in existing rows."
     ),
+]
+
+
+EACH: Final = "each"
+LATEST: Final = "latest"
+ON_CLOSE: Final = "on close"
+
+
+class EmitEvery(msgspec.Struct, frozen=True):
+    """Early results of a window at this interval of event time."""
+
+    every_ms: int
+
+
+EmitMode = Annotated[
+    str | EmitEvery,
+    choice_or(
+        (EACH, LATEST, ON_CLOSE),
+        "every",
+        duration("1ms", "366d"),
+        "10s",
+        lambda word, every_ms: word if every_ms is None else EmitEvery(every_ms),
+    ),
+]
+
+
+_CLOCKS: Final = ("event_time", "processing_time")
+_TTL_REMEDY: Final = "write 30d, {event_time: 30d} or {processing_time: 30d}"
+_DURATION: Final = duration("1s", "365d")
+
+
+class Ttl(msgspec.Struct, frozen=True):
+    """A time to live, measured in event time or processing time."""
+
+    time_ms: int
+    processing: bool = False
+
+    @property
+    def lasts(self) -> str:
+        """The text recorded in the state (`StateShape.serializer`)."""
+        return f"{self.time_ms} ms of {'processing' if self.processing else 'event'} time"
+
+    def __str__(self) -> str:
+        return f"{render_duration(self.time_ms)} of {'processing' if self.processing else 'event'} time"
+
+
+def check_ttl(value: object) -> Ttl:
+    """Converts a value of a file, or of a declaration in Python. Raises PydanticCustomError (`refusal`)."""
+    if not isinstance(value, Mapping):
+        return Ttl(_DURATION.check(value))
+    for key in value:
+        if key not in _CLOCKS:
+            raise refusal("unknown key", derive_suggestion(str(key), _CLOCKS), at=str(key))
+    if len(value) != 1:
+        raise refusal("the mapping needs exactly one key", _TTL_REMEDY)
+    ((clock, text),) = value.items()
+    return Ttl(check_below(clock, _DURATION.check, text), processing=clock == "processing_time")
+
+
+_TTL_TEXT: Final = dict(_DURATION.schema)
+TtlKind = Annotated[
+    Ttl,
+    ValueCheck(
+        check_ttl,
+        {
+            "anyOf": [
+                _TTL_TEXT,
+                *(
+                    {
+                        "type": "object",
+                        "properties": {clock: _TTL_TEXT},
+                        "required": [clock],
+                        "additionalProperties": False,
+                    }
+                    for clock in _CLOCKS
+                ),
+            ]
+        },
+    ),
+]
+
+
+STAR: Final = "*"
+NEW_COLUMNS: Final = "<new columns>"
+ALL_COLUMNS: Final = "<all columns>"
+
+
+class AllColumns(Settings):
+    """The columns that arrive, in their order, and what changes of them. Expressions of `add` read the columns as they
+    arrive, by their old names, those that `except` leaves out included. A column of `add` whose name is there already
+    takes the place of that one; the others come last.
+    """
+
+    TITLE: ClassVar[str] = "All columns"
+    star: Annotated[str, choice("all"), Field(alias=STAR, description="All columns that arrive.")]
+    except_: Annotated[Keys, Field(alias="except", description="Columns that are left out.")] = ()
+    rename: Annotated[
+        dict[Column, Column], Field(min_length=1, description="New names of columns, `{old: new}`; they stay in place.")
+    ] = {}
+    add: Annotated[
+        dict[Column, ExpressionText], Field(min_length=1, description="Additional columns, by Spark SQL expressions.")
+    ] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_keys(cls, value: Any) -> Any:
+        """Suggests `add` for a column that is written next to `"*"`."""
+        keys = [info.alias or name for name, info in cls.model_fields.items()]
+        for key in value:
+            if key not in keys:
+                near = derive_suggestion(str(key), keys[1:])
+                under = f'new columns go under `add`: {{"*": all, add: {{{key}: ...}}}}'
+                remedy = near if near.startswith("did") else under
+                raise refusal(f'`{str(key)[:60]}` does not go with `"*"`', remedy, at=str(key))
+        return value
+
+
+def _form_of(value: object) -> str:
+    """Returns the form of a selection.
+
+    A list or mapping is not an expression: `except: [debug]` implies all other columns.
+    """
+    if isinstance(value, Mapping):
+        parts = [value.get(key) for key in ("except", "rename", "add")]
+        starred = STAR in value or any(isinstance(one, list | Mapping) for one in parts)
+        return ALL_COLUMNS if starred else NEW_COLUMNS
+    return ALL_COLUMNS if isinstance(value, AllColumns) else NEW_COLUMNS
+
+
+Selection = Annotated[
+    Annotated[dict[Column, ExpressionText], Field(min_length=1), Tag(NEW_COLUMNS)]
+    | Annotated[AllColumns, Tag(ALL_COLUMNS)],
+    Discriminator(_form_of),
 ]
