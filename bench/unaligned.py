@@ -24,7 +24,7 @@ from bench.support import open_broker
 from tidegate.daemon.status import PipelineState, Status
 from tidegate.dev.broker.server import create_topics
 from tidegate.dev.demo.daemon import DemoDaemon
-from tidegate.dev.demo.orders import Order, make_orders, write_orders
+from tidegate.dev.demo.verify import Order, make_orders, write_orders
 
 HERE = Path(__file__).resolve().parent
 MODES: Final = ("never", "always", "after 200ms")

@@ -6,8 +6,8 @@ From Python, in a notebook or a test, `tidegate.load("orders.yaml")` reads a pip
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tidegate.api.frames import Frames
     from tidegate.api.pipeline import CaseReport, Pipeline, load, loads
+    from tidegate.api.rows import Frames
     from tidegate.config.errors import ConfigErrors, Problem
     from tidegate.errors import TidegateError
 
@@ -25,7 +25,7 @@ __all__ = [
 
 _HOMES = {
     **dict.fromkeys(("CaseReport", "Pipeline", "load", "loads"), "tidegate.api.pipeline"),
-    "Frames": "tidegate.api.frames",
+    "Frames": "tidegate.api.rows",
     **dict.fromkeys(("ConfigErrors", "Problem"), "tidegate.config.errors"),
     "TidegateError": "tidegate.errors",
 }

@@ -10,8 +10,8 @@ import pytest
 
 from tests.daemon.small_pipeline import pipeline
 from tests.support.certificates import DAYS, Authority, Identity
-from tidegate.checks.certificates import SOON_MS, check_certificates, read_end
 from tidegate.checks.findings import Finding, Severity
+from tidegate.checks.machine import SOON_MS, check_certificates, read_end
 from tidegate.config.load import parse_pipeline
 
 pytestmark = pytest.mark.slow

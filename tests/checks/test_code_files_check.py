@@ -17,11 +17,10 @@ from tidegate.plan.build import build_plan
 from tidegate.plan.explain import derive_explanation, render_explanation
 from tidegate.testing.cases import CaseRunner
 from tidegate.user_code.describe import CodeDescription
-from tidegate.user_code.files import read_code_file
+from tidegate.user_code.files import install_wheels, read_code_file
 from tidegate.user_code.modules import install_modules
 from tidegate.user_code.probe import ProbeRequest
 from tidegate.user_code.shipping import local_code
-from tidegate.user_code.wheels import install_wheels
 
 pytestmark = pytest.mark.slow
 

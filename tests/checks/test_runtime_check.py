@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidegate.checks.runtime_check import find_address_problems
+from tidegate.checks.machine import find_address_problems
 from tidegate.config.load import parse_pipeline
 
 FILE = """

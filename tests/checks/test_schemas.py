@@ -14,10 +14,8 @@ from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from tests.formats.protobuf.any_protobuf import file_of, text_of
 from tests.support.registry import FakeRegistry, answer_with
 from tidegate.checks import registry
-from tidegate.checks import schemas as start_schemas
 from tidegate.checks.findings import Severity
-from tidegate.checks.registry import check_registrations, open_registry, register_schemas
-from tidegate.checks.schemas import Ask, resolve_schemas
+from tidegate.checks.registry import Ask, check_registrations, open_registry, register_schemas, resolve_schemas
 from tidegate.config.errors import ConfigErrors
 from tidegate.config.load import LoadedPipeline, parse_pipeline
 from tidegate.daemon.schema_service import SchemaService
@@ -38,7 +36,7 @@ Load = Callable[..., LoadedPipeline]
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeRegistry]:
     monkeypatch.setattr(transport, "PAUSES_S", (0.0,))
-    monkeypatch.setattr(start_schemas, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(registry, "PATIENCE_S", 0.0)
     monkeypatch.setattr(registry, "AGAIN_S", 0.0)
     monkeypatch.setenv("TIDEGATE_CACHE", str(tmp_path / "cache"))
     with FakeRegistry() as running:

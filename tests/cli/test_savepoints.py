@@ -15,7 +15,7 @@ from tests.coordinator.values import IDENTITY, ME, completed, handle
 from tests.journal.test_savepoint_maintenance import change, write
 from tests.storage.forbidden import forbid
 from tidegate.cli.main import run_command
-from tidegate.cli.streams import open_streams
+from tidegate.cli.output import open_streams
 from tidegate.coordinator.recovery import decide_restore
 from tidegate.coordinator.restore_target import RestoreTarget, derive_chosen
 from tidegate.journal.journal import Journal

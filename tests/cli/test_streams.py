@@ -12,7 +12,7 @@ import pytest
 
 from tests.waiting import PATIENCE_S
 from tidegate.cli.main import run_command
-from tidegate.cli.streams import READER_GONE
+from tidegate.cli.output import READER_GONE
 
 
 def without_a_reader() -> io.TextIOWrapper:
@@ -55,7 +55,7 @@ def test_a_full_disk_is_told(
 def test_no_file_gets_the_number_of_a_stream_that_is_closed(tmp_path: Path) -> None:
     """What a library prints would be written into it."""
     code = (
-        "from tidegate.cli.streams import open_streams; open_streams(); import os, sys; "
+        "from tidegate.cli.output import open_streams; open_streams(); import os, sys; "
         f"file = open({str(tmp_path / 'checkpoint')!r}, 'w'); print('printed'); print('more', file=sys.stderr); "
         "os.write(2, b'by a library'); assert sys.stdin.read() == ''; file.write(str(file.fileno()))"
     )
@@ -67,7 +67,7 @@ def test_no_file_gets_the_number_of_a_stream_that_is_closed(tmp_path: Path) -> N
 @pytest.mark.parametrize("encoding", ["ascii", "ascii:surrogateescape"])
 def test_a_character_without_bytes_is_printed_as_its_escape(encoding: str) -> None:
     """The second is what Python makes of LC_ALL=C where it may not take UTF-8."""
-    code = "from tidegate.cli.streams import open_streams; open_streams(); print('caf\u00e9')"
+    code = "from tidegate.cli.output import open_streams; open_streams(); print('caf\u00e9')"
     environ = {**os.environ, "PYTHONIOENCODING": encoding}
     ran = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, timeout=PATIENCE_S, check=True)
     assert ran.stdout == b"caf\\xe9\n"

@@ -13,8 +13,7 @@ from tests.tidy.pages import find_fences
 from tests.tidy.tree import ROOT
 from tidegate.cli.main import run_command
 from tidegate.config.load import read_pipeline
-from tidegate.dev.cookbook import ExampleMissing, find_examples
-from tidegate.dev.init import init
+from tidegate.dev.init import ExampleMissing, find_examples, init
 
 EXAMPLES = find_examples()
 PAGE = (ROOT / "docs" / "cookbook.md").read_text(encoding="utf-8")

@@ -15,8 +15,7 @@ from tests.e2e.conftest import RigMaker
 from tests.support.clients import consumer
 from tests.support.command import tidegate
 from tests.waiting import wait_until
-from tidegate.dev.demo.orders import Order
-from tidegate.dev.demo.verify import SkuTotal, read_topic, verify_totals
+from tidegate.dev.demo.verify import Order, SkuTotal, read_topic, verify_totals
 
 pytestmark = [pytest.mark.slow, pytest.mark.deep, pytest.mark.timeout(900)]
 

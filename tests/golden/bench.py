@@ -30,8 +30,8 @@ from tidegate.storage.base import Storage
 from tidegate.storage.checksum import unseal
 from tidegate.task.inflight import derive_shapes, read_replay
 from tidegate.task.restore import restore_states
+from tidegate.testing.feed import Log
 from tidegate.testing.harness import Harness, HarnessSnapshot
-from tidegate.testing.log import Log
 from tidegate.testing.parts import MemoryStorage, VirtualClock
 
 FILES = Path(__file__).with_name("format-1")

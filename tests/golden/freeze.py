@@ -36,8 +36,8 @@ from tidegate.storage.base import Storage
 from tidegate.storage.local import LocalStorage
 from tidegate.task.elements import Barrier
 from tidegate.task.messages import Completed, Deploy, Trigger
+from tidegate.testing.feed import Log
 from tidegate.testing.harness import Harness, HarnessSnapshot
-from tidegate.testing.log import Log
 from tidegate.testing.parts import MemoryStorage, VirtualClock
 
 BEFORE = (

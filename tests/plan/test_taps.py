@@ -9,8 +9,8 @@ from tests.testing.pipelines import HEAD, load
 from tidegate.ids import OperatorName, TopicPartition
 from tidegate.plan.taps import find_tap_points
 from tidegate.task.messages import RowsTapped, SlotMessage, TapRows
+from tidegate.testing.feed import Log
 from tidegate.testing.harness import Harness
-from tidegate.testing.log import Log
 from tidegate.testing.parts import VirtualClock
 from tidegate.testing.preview import bound_sources
 

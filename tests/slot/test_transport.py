@@ -16,7 +16,7 @@ import pytest
 from tests.support.certificates import make_channel_key
 from tests.support.descriptors import no_descriptors_left
 from tests.waiting import wait_until
-from tidegate.dev.broker.ports import reserve_ports
+from tidegate.dev.broker.server import reserve_ports
 from tidegate.errors import AttemptFailed
 from tidegate.ids import Attempt, CheckpointId, SlotIndex
 from tidegate.slot.channel_sockets import DataSocket, EncryptedSockets, Listening, Sockets

@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from tests.waiting import wait_until
-from tidegate.dev.broker.ports import reserve_ports
+from tidegate.dev.broker.server import reserve_ports
 from tidegate.spark import master as spark_master
 from tidegate.spark.master import SparkUnavailable, derive_addresses, find_driver_host, wait_for_master
 

@@ -23,7 +23,7 @@ from typing import Final
 from tests.storage.stores import NamedStore
 from tests.support.object_server import BUCKET, write_credentials
 from tests.waiting import wait_until
-from tidegate.dev.broker.ports import reserve_ports
+from tidegate.dev.broker.server import reserve_ports
 from tidegate.storage.base import StorageOptions
 
 VERSITYGW: Final = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"

@@ -17,7 +17,7 @@ from typing import Any, Final, Self
 
 from tests.waiting import wait_until
 from tidegate.dev.broker.artifacts import Artifact, find_mismatches, locked, run_ivy
-from tidegate.dev.broker.ports import reserve_ports
+from tidegate.dev.broker.server import reserve_ports
 from tidegate.spark.cache import cache_directory
 from tidegate.spark.java import find_java
 

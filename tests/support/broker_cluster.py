@@ -19,8 +19,7 @@ from kafka.admin import ConfigResource, ConfigResourceType
 from tests.support import clients
 from tests.waiting import wait_until
 from tidegate.dev.broker import DevelopmentBroker
-from tidegate.dev.broker.ports import reserve_ports
-from tidegate.dev.broker.server import create_topics, make_cluster_id
+from tidegate.dev.broker.server import create_topics, make_cluster_id, reserve_ports
 from tidegate.ids import TopicPartition
 from tidegate.kafka.channel import open_client_channel
 from tidegate.kafka.connecting import connect

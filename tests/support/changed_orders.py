@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from tidegate.dev.demo.orders import Order
+from tidegate.dev.demo.verify import Order
 
 LARGE: Final = 2**31
 """A quantity beyond the range of the first release."""

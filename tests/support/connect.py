@@ -19,7 +19,7 @@ from typing import Any, Final, Self
 from tests.tidy.tree import ROOT
 from tests.waiting import wait_until
 from tidegate.dev.broker.artifacts import fetch_into, fetch_jars, find_mismatches, locked, read_artifacts
-from tidegate.dev.broker.ports import reserve_ports
+from tidegate.dev.broker.server import reserve_ports
 from tidegate.spark.cache import cache_directory
 from tidegate.spark.java import find_java
 

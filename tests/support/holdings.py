@@ -22,7 +22,7 @@ from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from tidegate.dev.broker.ports import reserved
+from tidegate.dev.broker.server import reserved
 from tidegate.spark.processes import OsProcess, read_processes
 
 MARK: Final = "PYTEST_STARTED_BY"

@@ -18,7 +18,7 @@ import msgspec
 
 from tests.support.holdings import LENT, lent_sockets
 from tidegate.dev.broker import DevelopmentBroker
-from tidegate.dev.broker.ports import reserve_ports
+from tidegate.dev.broker.server import reserve_ports
 
 PRODUCE: Final = 0
 NOT_LEADER_OR_FOLLOWER: Final = 6

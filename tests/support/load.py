@@ -12,7 +12,7 @@ import msgspec
 
 from tests.support import clients
 from tests.waiting import wait_until
-from tidegate.dev.demo.orders import Order, make_orders
+from tidegate.dev.demo.verify import Order, make_orders
 
 TICK_S = 0.2
 

@@ -21,7 +21,7 @@ from typing import Any
 from aiohttp import web
 
 from tests.waiting import PATIENCE_S, wait_until
-from tidegate.dev.broker.ports import reserve_ports
+from tidegate.dev.broker.server import reserve_ports
 
 
 class Lookup:

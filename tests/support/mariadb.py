@@ -12,7 +12,7 @@ from typing import Final, Self
 
 from tests.support.postgres import ServerMissing, other_user
 from tests.waiting import wait_until
-from tidegate.dev.broker.ports import reserve_ports
+from tidegate.dev.broker.server import reserve_ports
 
 SETTINGS: Final = {
     "bind-address": "127.0.0.1",

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from tests.waiting import wait_until
-from tidegate.dev.broker.ports import reserve_ports
+from tidegate.dev.broker.server import reserve_ports
 
 SETTINGS: Final = {
     "listen_addresses": "127.0.0.1",

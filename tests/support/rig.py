@@ -18,8 +18,7 @@ from tests.support.orders_pipeline import HALVES, OrdersPipeline
 from tests.waiting import PATIENCE_S, wait_until
 from tidegate.coordinator.entries import Writer
 from tidegate.coordinator.journal_state import JournalState
-from tidegate.dev.demo.orders import Order
-from tidegate.dev.demo.verify import DemoVerdict, read_topic, verify_paid, verify_totals
+from tidegate.dev.demo.verify import DemoVerdict, Order, read_topic, verify_paid, verify_totals
 from tidegate.journal.journal import Journal
 from tidegate.slot.copies import PREFIX
 from tidegate.storage.local import LocalStorage

@@ -29,8 +29,7 @@ from tests.support import clients
 from tests.support.certificates import Authority
 from tests.waiting import wait_until
 from tidegate.dev.broker import DevelopmentBroker
-from tidegate.dev.broker.ports import reserve_ports
-from tidegate.dev.broker.server import START_S
+from tidegate.dev.broker.server import START_S, reserve_ports
 from tidegate.kafka.diagnosis import diagnose
 
 _PLAIN: Final = "org.apache.kafka.common.security.plain.PlainLoginModule required"

@@ -14,7 +14,7 @@ import pyspark
 from tests.support.processes import find_executors, kill
 from tests.waiting import wait_until
 from tidegate.config.encryption import ENCRYPTED_SPARK, SECRET
-from tidegate.dev.broker.ports import reserve_ports
+from tidegate.dev.broker.server import reserve_ports
 from tidegate.spark.java import java_home
 
 PROGRAM = "org.apache.spark.deploy"

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
 from tests.support.loopback_http import LoopbackHandler, LoopbackServer
 from tests.support.secured_broker import SecuredBroker
-from tidegate.dev.broker.ports import reserve_ports
+from tidegate.dev.broker.server import reserve_ports
 
 AUDIENCE: Final = "kafka"
 KEY_ID: Final = "tests"

@@ -10,10 +10,9 @@ from pathlib import Path
 from tidegate.checks.pipeline_file import find_references
 from tidegate.config.load import LoadedPipeline
 from tidegate.user_code.describe import CodeDescription, CodeProblem, UserCode, describe
-from tidegate.user_code.files import read_code_files
+from tidegate.user_code.files import install_wheels, read_code_files
 from tidegate.user_code.modules import install_modules, read_modules
 from tidegate.user_code.shipping import local_code
-from tidegate.user_code.wheels import install_wheels
 
 
 def describe_here(loaded: LoadedPipeline, modules: Mapping[str, str] | None = None) -> LoadedPipeline:

@@ -21,7 +21,7 @@ from tests.support.processes import find_descendants, kill
 from tests.tidy.tree import ROOT
 from tests.waiting import wait_until
 from tidegate.dev.broker.artifacts import fetch_into, find_mismatches, locked, read_artifacts
-from tidegate.dev.broker.ports import reserve_ports
+from tidegate.dev.broker.server import reserve_ports
 from tidegate.spark.cache import cache_directory
 from tidegate.spark.java import java_home
 

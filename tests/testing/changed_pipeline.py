@@ -30,8 +30,8 @@ from tidegate.plan.graph import Plan
 from tidegate.plan.state_fingerprints import derive_fingerprints
 from tidegate.plan.upgrade_directives import give_up_columns
 from tidegate.task.messages import Deploy
+from tidegate.testing.feed import Log
 from tidegate.testing.harness import Harness, HarnessSnapshot
-from tidegate.testing.log import Log
 from tidegate.testing.parts import MemoryStorage, VirtualClock
 
 HEAD = """\

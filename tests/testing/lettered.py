@@ -12,8 +12,8 @@ from tests.testing.pipelines import load
 from tidegate.formats.dead_letters.letter import DeadLetter, read_dead_letter
 from tidegate.ids import OperatorName, TopicPartition
 from tidegate.operators.builtin.dead_letters import DEAD_LETTERS
+from tidegate.testing.feed import Log
 from tidegate.testing.harness import Harness
-from tidegate.testing.log import Log
 from tidegate.testing.parts import VirtualClock, WrittenRecord
 
 PIPELINE = """\

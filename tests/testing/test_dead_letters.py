@@ -27,8 +27,8 @@ from tidegate.formats.dead_letters.letter import derive_retry_headers
 from tidegate.ids import MAIN_CLUSTER, ClusterName, OperatorName, SourceTopic, TopicPartition
 from tidegate.operators.builtin.dead_letters import DEAD_LETTERS, DeadLetterOperator
 from tidegate.task.bad_records import DeadLetterCount, TooManyDeadLetters
+from tidegate.testing.feed import Log
 from tidegate.testing.harness import Harness
-from tidegate.testing.log import Log
 from tidegate.testing.parts import VirtualClock
 
 

@@ -14,8 +14,8 @@ import pytest
 from tests.testing.pipelines import HEAD, load
 from tidegate.ids import OperatorName, TopicPartition
 from tidegate.state.errors import StateUnreadable
+from tidegate.testing.feed import Log
 from tidegate.testing.harness import Harness, HarnessSnapshot
-from tidegate.testing.log import Log
 from tidegate.testing.parts import VirtualClock
 
 BEGINS_MS = 1_767_225_600_000

@@ -22,8 +22,8 @@ from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.operators.builtin.retry import RETRY
 from tidegate.plan.assignment import assign_partitions
 from tidegate.plan.graph import Plan
+from tidegate.testing.feed import Log
 from tidegate.testing.harness import Harness, HarnessSnapshot
-from tidegate.testing.log import Log
 from tidegate.testing.parts import VirtualClock, WrittenRecord
 
 PIPELINE = """\

@@ -11,8 +11,8 @@ import tidegate
 from tests.testing.lettered import BEGIN_MS
 from tests.testing.pipelines import HEAD, load, messages, run_one
 from tidegate.ids import OperatorName, TopicPartition
+from tidegate.testing.feed import Log
 from tidegate.testing.harness import Harness
-from tidegate.testing.log import Log
 from tidegate.testing.parts import VirtualClock
 from tidegate.testing.preview import LineParser, Preview
 

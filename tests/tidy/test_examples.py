@@ -13,7 +13,7 @@ from tests.tidy.pages import USED
 from tests.tidy.tree import ROOT, report
 from tests.user_code.made_wheels import make_code_files
 from tidegate.checks.pipeline_file import check_file
-from tidegate.checks.schemas import Ask
+from tidegate.checks.registry import Ask
 from tidegate.cli.main import run_command
 from tidegate.config.errors import render_problems
 

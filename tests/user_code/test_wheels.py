@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.user_code.made_wheels import make_wheel
-from tidegate.user_code.modules import UserCodeProblem
-from tidegate.user_code.wheels import (
+from tidegate.user_code.files import (
     check_wheel,
     distribution_of,
     install_wheels,
@@ -22,6 +21,7 @@ from tidegate.user_code.wheels import (
     isolate_wheels,
     unpack_wheel,
 )
+from tidegate.user_code.modules import UserCodeProblem
 
 PURE = {"shop_scores/__init__.py": "FACTOR = 3\n", "shop_scores/data.txt": "seven"}
 

@@ -27,8 +27,7 @@ from tidegate.plan.gates import derive_turns
 from tidegate.plan.graph import Plan
 
 if TYPE_CHECKING:
-    from tidegate.api.frames import Frames
-    from tidegate.api.rows import Rows
+    from tidegate.api.rows import Frames, Rows
     from tidegate.testing.cases import CaseRunner
     from tidegate.testing.feed import FeedEvent
     from tidegate.testing.playing import PlayedInput
@@ -161,7 +160,7 @@ class Pipeline:
 
     def columns(self, name: str) -> dict[str, str]:
         """Returns column -> Spark type of a source, a step, an output of a step (`visits.ended`) or a sink."""
-        from tidegate.api.frames import columns_of_sink
+        from tidegate.api.rows import columns_of_sink
 
         plan = self._plan
         sink = next((one for one in plan.operators(SinkOperator) if one.name == name), None)
@@ -363,7 +362,7 @@ def _play(
     plan: Plan, given: PlayedInput, places: Mapping[str, SinkOperator], loaded: LoadedPipeline, *, restart: bool
 ) -> Frames:
     """Plays an input, and returns the rows that the sinks of these places have written."""
-    from tidegate.api.frames import Frames, gather_rows
+    from tidegate.api.rows import Frames, gather_rows
     from tidegate.testing.cases import compare_restarted
     from tidegate.testing.playing import Run, open_code
     from tidegate.testing.render import render_failure

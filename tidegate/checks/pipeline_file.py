@@ -18,7 +18,7 @@ from typing import Final, Self
 
 import msgspec
 
-from tidegate.checks.schemas import Ask, resolve_schemas
+from tidegate.checks.registry import Ask, resolve_schemas
 from tidegate.config.errors import ConfigErrors, Problem
 from tidegate.config.load import LoadedPipeline, read_pipeline
 from tidegate.errors import TidegateError

@@ -23,9 +23,8 @@ from tidegate.checks.judge_cluster import Commands, judge_cluster, judge_version
 from tidegate.checks.judge_machine import judge_machine, judge_storage_error
 from tidegate.checks.judge_start import judge_broker_error, judge_comparison, judge_error, judge_start
 from tidegate.checks.judge_topics import judge_topics
-from tidegate.checks.machine import read_machine
+from tidegate.checks.machine import find_runtime_problems, read_machine
 from tidegate.checks.registry import check_registrations
-from tidegate.checks.runtime_check import find_runtime_problems
 from tidegate.checks.uses import derive_uses
 from tidegate.config.clusters import derive_clusters
 from tidegate.config.load import LoadedPipeline, derive_opener

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tidegate.checks.pipeline_file import check_file, plan_file
-from tidegate.checks.schemas import Ask
+from tidegate.checks.registry import Ask
 from tidegate.cli.options import PIPELINE_FILE, add_place, add_start_options, read_directives, read_start
 from tidegate.config.errors import render_problems
 from tidegate.config.load import LoadedPipeline, read_pipeline

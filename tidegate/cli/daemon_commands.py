@@ -1,11 +1,13 @@
-"""The commands for a pipeline that runs or has run: status, checkpoint, stop, checkpoints. See `savepoints.py`."""
+"""The commands for a pipeline that runs or has run: status, tap, checkpoint, stop, checkpoints. See `savepoints.py`."""
 
 from __future__ import annotations
 
 import os
 import time
+from decimal import Decimal
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+from urllib.parse import urlencode
 
 import click
 import msgspec
@@ -31,7 +33,7 @@ from tidegate.cli.control_client import (
     http_options,
 )
 from tidegate.cli.options import FORM, PIPELINE_FILE, TOKEN
-from tidegate.cli.output import echo_json, render_moment
+from tidegate.cli.output import echo_json, printable, render_moment, render_table
 from tidegate.cli.progress import find_early, find_waiting, render_diagnoses, render_operators, render_status
 from tidegate.cli.savepoints import describe_directory, take_savepoint
 from tidegate.config.fields.counts import render_count
@@ -43,7 +45,10 @@ from tidegate.coordinator.ledger import key_of
 from tidegate.daemon.checkpoint_requests import CheckpointDone
 from tidegate.daemon.http.commands import ControlRequest
 from tidegate.daemon.status import PipelineState
+from tidegate.daemon.tap_resource import ROWS, ROWS_MAX, TapAnswer
+from tidegate.daemon.taps import TAP_S, TapEnd
 from tidegate.errors import TidegateError
+from tidegate.formats.plain import parse_json, render_json
 from tidegate.journal.savepoint_maintenance import FoundSavepoint, find_savepoints
 from tidegate.storage.base import StorageError
 from tidegate.storage.open import StorageOpener
@@ -321,3 +326,68 @@ def _row(state: JournalState, entry: CheckpointEntry) -> StatusRow:
     output = f"decided, {render_count(waiting, 'transaction')} not confirmed yet" if waiting else "committed"
     kind = "final" if one.final else "begin" if one.starts else "checkpoint"
     return StatusRow(one.id, one.completed_at_ms, one.size_bytes, kind, output)
+
+
+CELL_CHARACTERS_MAX: Final = 60
+WHY: Final = {
+    TapEnd.ROWS: "",
+    TapEnd.BYTES: "the next row would exceed the limit of 100 kB",
+    TapEnd.TIME: f"no more came within {TAP_S:g} s",
+    TapEnd.RESTART: "the slots have ended: see `tidegate status`",
+}
+"""Why there are not more rows."""
+
+
+@click.command()
+@PIPELINE_FILE
+@click.argument("step")
+@click.option(
+    "--rows",
+    type=click.IntRange(1, ROWS_MAX),
+    default=ROWS,
+    show_default=True,
+    help="Number of rows, taken from all slots.",
+)
+@click.option(
+    "--format",
+    "style",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    help="Output format: a table, or a JSON object per row, with whole values.",
+)
+@http_options
+@TOKEN
+def tap(file: Path, step: str, rows: int, style: str, given: ConnectOptions, token_file: Path | None) -> None:
+    """Show the next rows that leave STEP of the running pipeline of FILE.
+
+    STEP is a source, a step, an output of a step as STEP.OUTPUT, or a sink, for which the rows are those that it
+    writes. Columns that no later step reads are missing. Those of http.redact are shown as ***. Rows of a checkpoint
+    that fails are processed again. The daemon logs each call.
+    """
+    settings = read_sections(file, os.environ, "name", "http")
+    reach = derive_reach(settings, given)
+    token = find_order_token(settings, reach, token_file)
+    ask_own_status(settings, reach, token)
+    query = urlencode({"step": step, "rows": rows})
+    answer = decode_answer(ask_daemon(reach, "GET", f"/api/v1/tap?{query}", None, ANSWER_S, token), TapAnswer, reach)
+    found = [parse_json(bytes(row)) for row in answer.rows]
+    lines = map(render_json, found) if style == "json" else _render_rows(found)
+    for line in lines:
+        click.echo(line)
+    if why := WHY[answer.ended]:
+        click.echo(f"{render_count(len(found), 'row')} of {step}: {why}", err=True)
+
+
+def _render_rows(rows: list[dict[str, Any]]) -> list[str]:
+    """Renders a table. Columns in which all values are numbers are right-aligned; long values are cut."""
+    if not rows:
+        return []
+    titles = list(dict.fromkeys(name for row in rows for name in row))
+    numeric = {title for title in titles if all(isinstance(row.get(title), int | Decimal | None) for row in rows)}
+    cells = [[_render_cell(row.get(title)) for title in titles] for row in rows]
+    return render_table([printable(title) for title in titles], cells, {printable(title) for title in numeric})
+
+
+def _render_cell(value: Any) -> str:
+    text = printable(value if isinstance(value, str) else render_json(value, spaced=True))
+    return text if len(text) <= CELL_CHARACTERS_MAX else f"{text[: CELL_CHARACTERS_MAX - 1]}…"

@@ -12,7 +12,7 @@ import click
 import msgspec
 
 from tidegate.checks.pipeline_file import plan_file
-from tidegate.checks.schemas import Ask
+from tidegate.checks.registry import Ask
 from tidegate.cli.options import FORM, PIPELINE_FILE, require_topic
 from tidegate.cli.output import echo_json, printable, render_table
 from tidegate.cli.replay import Replayed, ReplayOrder, render_places, render_repeating

@@ -18,7 +18,6 @@ from typing import Any, Final
 
 import click
 
-from tidegate.checks.certificates import check_certificates
 from tidegate.checks.facts import StartTarget
 from tidegate.checks.findings import (
     CHECKS,
@@ -31,8 +30,9 @@ from tidegate.checks.findings import (
     is_kept,
     prevent_by,
 )
+from tidegate.checks.machine import check_certificates
 from tidegate.checks.pipeline_file import plan_file
-from tidegate.checks.schemas import Ask
+from tidegate.checks.registry import Ask
 from tidegate.checks.survey import survey
 from tidegate.cli.control_client import ConnectOptions, ask_daemon, derive_reach, find_read_token
 from tidegate.cli.options import PIPELINE_FILE

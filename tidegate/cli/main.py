@@ -12,7 +12,7 @@ import click
 from click.shell_completion import CompletionItem, get_completion_class
 
 from tidegate import __version__
-from tidegate.cli.streams import open_streams, printing, reporting
+from tidegate.cli.output import open_streams, printing, reporting
 from tidegate.errors import TidegateError
 
 
@@ -29,7 +29,7 @@ class LazyCommand(NamedTuple):
 COMMANDS: Mapping[str, LazyCommand] = {
     "run": LazyCommand("tidegate.cli.run", "run", "Run a pipeline until it is stopped or its input ends."),
     "status": LazyCommand("tidegate.cli.daemon_commands", "status", "Show how a running pipeline is doing."),
-    "tap": LazyCommand("tidegate.cli.tap", "tap", "Show rows that leave a step of a running pipeline."),
+    "tap": LazyCommand("tidegate.cli.daemon_commands", "tap", "Show rows that leave a step of a running pipeline."),
     "checkpoint": LazyCommand(
         "tidegate.cli.daemon_commands", "checkpoint", "Take a checkpoint of a running pipeline now."
     ),

@@ -15,7 +15,7 @@ import click
 
 from tidegate import __version__
 from tidegate.cli.options import PIPELINE_FILE, add_place, add_start_options, read_directives, read_start
-from tidegate.cli.streams import reporting
+from tidegate.cli.output import reporting
 from tidegate.errors import TidegateError
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def run_pipeline(
     """
     from tidegate.checks.findings import StartRefused
     from tidegate.checks.pipeline_file import plan_file
-    from tidegate.checks.schemas import Ask
+    from tidegate.checks.registry import Ask
     from tidegate.config.errors import ConfigErrors
 
     try:

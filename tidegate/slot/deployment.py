@@ -39,8 +39,8 @@ from tidegate.task.messages import (
     SchemaUnfit,
     SlotMessage,
 )
+from tidegate.user_code.files import install_wheels
 from tidegate.user_code.modules import install_modules
-from tidegate.user_code.wheels import install_wheels
 
 WAITING_MAX: Final = 100
 """Ids requested at the same time; others follow once these are answered. Records may name any number."""

@@ -41,7 +41,7 @@ from tidegate.task.messages import (
 )
 from tidegate.task.report import OperatorCounts
 from tidegate.task.wire import Frame, decode_element
-from tidegate.testing.log import Log
+from tidegate.testing.feed import Log
 from tidegate.testing.parts import BenchParts, Collector, MemoryStorage, Numbered, VirtualClock, WrittenRecord
 from tidegate.user_code.files import NO_FILES, CodeFiles
 

@@ -48,8 +48,7 @@ from tidegate.storage.base import ObjectMissing, Storage
 from tidegate.task.loop import UploadJob
 from tidegate.task.messages import Deploy, SlotSettings
 from tidegate.task.ports import Prepared
-from tidegate.testing.feed import plain_schemas
-from tidegate.testing.log import Log, LogConsumer, LogRecords
+from tidegate.testing.feed import Log, LogConsumer, LogRecords, plain_schemas
 from tidegate.threads import Condition
 from tidegate.user_code.files import NO_FILES, CodeFiles
 

@@ -16,15 +16,13 @@ from tidegate.operators.spec import Requirement
 from tidegate.operators.waiting import WAITING_ROWS, WAITING_UNTIL
 from tidegate.plan.graph import Plan
 from tidegate.task.report import OperatorCounts
-from tidegate.testing.feed import Copies, Ends, FeedEvent, open_log
+from tidegate.testing.feed import Copies, Ends, FeedEvent, Log, open_log
 from tidegate.testing.flow_text import render_moment
 from tidegate.testing.harness import Harness, HarnessSnapshot
-from tidegate.testing.log import Log
 from tidegate.testing.parts import VirtualClock, WrittenRecord
-from tidegate.user_code.files import NO_FILES, CodeFiles
+from tidegate.user_code.files import NO_FILES, CodeFiles, isolate_wheels
 from tidegate.user_code.modules import isolate_modules
 from tidegate.user_code.shipping import local_code
-from tidegate.user_code.wheels import isolate_wheels
 
 Output = Mapping[OperatorName, Sequence[WrittenRecord]]
 

@@ -21,6 +21,7 @@ from types import CodeType, ModuleType
 from typing import Any, Final
 
 from tidegate.config.fields.suggest import derive_suggestion
+from tidegate.config.fields.types import ValueCheck, refusal, require_text
 from tidegate.user_code.failure import find_place, name_error
 
 BYTES_MAX: Final = 4 << 20
@@ -238,3 +239,17 @@ def _remedy_for(error: Exception) -> str:
         )
     place = "" if isinstance(error, SyntaxError) else find_place(error)
     return f"correct the module, at {place}" if place else "correct the module"
+
+
+def reference_check(example: str) -> ValueCheck:
+    """Returns the check of a setting that names user code. `example` is shown as a remedy and in the JSON Schema."""
+
+    def check(value: object) -> str:
+        text = require_text(value, "`module:name`", f"for instance {example}")
+        try:
+            split_reference(text)
+        except UserCodeProblem as problem:
+            raise refusal(problem.message, f"for instance {example}") from problem
+        return text
+
+    return ValueCheck(check, {"type": "string", "examples": [example]})

@@ -16,8 +16,8 @@ import msgspec
 
 from tidegate.parent import die_with_parent
 from tidegate.user_code.describe import CodeDescription, CodeProblem, describe
+from tidegate.user_code.files import install_wheels
 from tidegate.user_code.modules import install_modules
-from tidegate.user_code.wheels import install_wheels
 
 
 class ProbeRequest(msgspec.Struct, frozen=True):

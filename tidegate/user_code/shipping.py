@@ -25,8 +25,7 @@ from tidegate.errors import AttemptFailed, PipelineStopped
 from tidegate.storage.base import Storage, StorageReader
 from tidegate.storage.files import own_root, sweep_folders, take_folder, write_all
 from tidegate.storage.names import CODE_PREFIX, code_name
-from tidegate.user_code.files import NO_FILES, CodeFile, CodeFiles, LocalFile
-from tidegate.user_code.wheels import is_unpacked, unpack_wheel
+from tidegate.user_code.files import NO_FILES, CodeFile, CodeFiles, LocalFile, is_unpacked, unpack_wheel
 
 PART_BYTES: Final = 16 << 20
 """A file is transferred in parts of this size: one is in memory at a time."""

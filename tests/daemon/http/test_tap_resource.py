@@ -17,7 +17,7 @@ from click.testing import CliRunner, Result
 
 from tests.daemon.http.orders import TOKEN, Daemon
 from tests.waiting import PATIENCE_S, wait_until
-from tidegate.cli.tap import tap
+from tidegate.cli.daemon_commands import tap
 from tidegate.config.load import parse_pipeline
 from tidegate.daemon.control_token import provide_token
 from tidegate.daemon.http.admission import SCHEME

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from tidegate.dev.broker.ports import is_free, reserve_ports
+from tidegate.dev.broker.server import is_free, reserve_ports
 
 
 def test_a_reserved_port_is_refused_to_others_and_free_for_the_broker() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidegate.dev.broker.properties import render_properties
+from tidegate.dev.broker.server import render_properties
 
 
 @pytest.mark.parametrize(

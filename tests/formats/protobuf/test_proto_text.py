@@ -11,7 +11,7 @@ import pytest
 from google.protobuf import descriptor_pb2
 
 from tests.formats.protobuf.any_protobuf import file_of, text_of
-from tidegate.checks.schemas import Ask, resolve_schemas
+from tidegate.checks.registry import Ask, resolve_schemas
 from tidegate.config.load import parse_pipeline
 from tidegate.datatypes import BIGINT, BINARY, INT, STRING, DataType
 from tidegate.formats.contract import FormatRefusal

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -25,14 +26,14 @@ from typing import TYPE_CHECKING, Self
 import msgspec
 
 from tidegate.dev.broker.artifacts import KAFKA_VERSION, fetch_jars
-from tidegate.dev.broker.ports import BrokerFailed, is_free, reserve_ports
-from tidegate.dev.broker.properties import LOG4J2, derive_properties, render_properties
+from tidegate.errors import TidegateError
 from tidegate.spark.class_archive import ClassArchive
 from tidegate.spark.java import find_java
 
 if TYPE_CHECKING:  # the library is imported where it is used
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # not in their __all__
+
 
 _API_VERSIONS = b"\x00\x12\x00\x00\x00\x00\x00\x01\x00\x04wait"
 """An ApiVersions request, version 0, client id `wait`. Any broker answers it, but only once it serves requests."""
@@ -363,3 +364,158 @@ def _are_led(admin: AdminClient, topic: str, count: int) -> bool:
 def _spawner() -> ThreadPoolExecutor:
     """Returns the only thread that starts brokers. It ends with the process, and so do the brokers (see `launch`)."""
     return ThreadPoolExecutor(max_workers=1, thread_name_prefix="tidegate-broker-spawner")
+
+
+_FIRST = 15_000
+_EPHEMERAL_FIRST_DEFAULT = 32_768
+_TRIES_MAX = 200
+
+
+class BrokerFailed(TidegateError):
+    """The broker could not be formatted or started, or it ended unexpectedly."""
+
+    code = "broker-failed"
+    exit_code = 1
+    retriable = False
+
+
+reserved: list[int] = []
+"""Descriptors of sockets that stay bound but never listen until the process ends. Other processes that look for a free
+port skip these ports, even while their broker is down.
+"""
+
+
+def reserve_ports(count: int) -> list[int]:
+    """Returns `count` different free ports of 127.0.0.1 and reserves them for brokers of this process.
+
+    The ports are below the range that the kernel uses for outgoing connections. Otherwise a broker that restarts on its
+    old port would occasionally find it in use by a client. Raises BrokerFailed.
+    """
+    found: list[int] = []
+    last = _read_ephemeral_first() - 1
+    for _ in range(_TRIES_MAX):
+        port = _FIRST + secrets.randbelow(max(1, last - _FIRST))
+        if _reserve(port):
+            found.append(port)
+        if len(found) == count:
+            return found
+    raise BrokerFailed(
+        f"no {count} free ports between {_FIRST} and {last} in {_TRIES_MAX} tries; choose one with --port"
+    )
+
+
+def _reserve(port: int) -> bool:
+    """Reserves a port if it is free.
+
+    The socket binds without SO_REUSEADDR, which fails if the port is in use, and then sets it to share the port with a
+    broker.
+    """
+    held = socket.socket()
+    try:
+        held.bind(("127.0.0.1", port))
+    except OSError:
+        held.close()
+        return False
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    reserved.append(held.detach())
+    return True
+
+
+def is_free(port: int) -> bool:
+    """Returns whether a broker could listen on this port of 127.0.0.1 now."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the broker does
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
+
+
+def _read_ephemeral_first() -> int:
+    setting = Path("/proc/sys/net/ipv4/ip_local_port_range")
+    if not setting.is_file():
+        return _EPHEMERAL_FIRST_DEFAULT
+    return max(_FIRST + 1000, int(setting.read_text(encoding="ascii").split()[0]))
+
+
+# -- its settings ------------------------------------------------------------------------------------------------------
+# They are chosen for a quick start, a small heap and quick reactions to faults: one partition per internal topic,
+# timed-out transactions found within 0.5 s, and a restart after SIGKILL that waits 3 s for the dead broker instead of
+# 9. After a clean stop it does not wait, because controlled shutdown is on by default.
+
+LOG4J2 = """status = error
+appender.f.type = RollingFile
+appender.f.name = F
+appender.f.fileName = ${sys:tidegate.broker.log}
+appender.f.filePattern = ${sys:tidegate.broker.log}.%i
+appender.f.layout.type = PatternLayout
+appender.f.layout.pattern = [%d] %p %m (%c{1})%n
+appender.f.policies.type = Policies
+appender.f.policies.size.type = SizeBasedTriggeringPolicy
+appender.f.policies.size.size = 16MB
+appender.f.strategy.type = DefaultRolloverStrategy
+appender.f.strategy.max = 2
+rootLogger.level = warn
+rootLogger.appenderRef.f.ref = F
+"""
+"""Writes warnings and errors to one file of bounded size."""
+
+_FIXED: Mapping[str, str] = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "controller.listener.names": "CONTROLLER",
+    "inter.broker.listener.name": "PLAINTEXT",
+    "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+    "offsets.topic.replication.factor": "1",
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.num.partitions": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "share.coordinator.state.topic.num.partitions": "1",
+    "group.initial.rebalance.delay.ms": "0",
+    "num.partitions": "1",
+    "auto.create.topics.enable": "false",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
+    "log.cleaner.enable": "false",
+    "num.network.threads": "1",
+    "num.io.threads": "4",
+    "num.recovery.threads.per.data.dir": "1",
+    "background.threads": "2",
+    "broker.heartbeat.interval.ms": "500",
+    "broker.session.timeout.ms": "3000",
+    "metadata.max.idle.interval.ms": "5000",  # otherwise a record every 500 ms: a third of an idle broker's cost
+    "log.segment.bytes": str(16 * 1024 * 1024),
+    "log.index.size.max.bytes": str(1024 * 1024),
+    "queued.max.requests": "100",
+}
+
+
+def derive_properties(data: Path, port: int, controller_port: int, extra: Mapping[str, str]) -> dict[str, str]:
+    """Returns all settings of one broker that listens on 127.0.0.1 only. `extra` overrides the defaults.
+
+    The quorum is named by address (static voters), so that a formatted directory does not depend on its ports.
+    """
+    client = f"PLAINTEXT://127.0.0.1:{port}"
+    return {
+        **_FIXED,
+        "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
+        "listeners": f"{client},CONTROLLER://127.0.0.1:{controller_port}",
+        "advertised.listeners": client,
+        "log.dirs": str(data),
+        **extra,
+    }
+
+
+def render_properties(properties: Mapping[str, str]) -> str:
+    """Renders `server.properties` in ASCII, because Java reads this format as Latin-1."""
+    return "".join(f"{key}={_escape(value)}\n" for key, value in sorted(properties.items()))
+
+
+def _escape(value: str) -> str:
+    """Doubles backslashes and escapes non-ASCII characters as UTF-16 units, as the format requires."""
+    units = value.replace("\\", "\\\\").encode("utf-16-be", "surrogatepass")
+    numbers = (int.from_bytes(units[at : at + 2], "big") for at in range(0, len(units), 2))
+    return "".join(chr(number) if number < 0x80 else f"\\u{number:04x}" for number in numbers)

@@ -21,8 +21,15 @@ from tidegate.daemon.status import PipelineState, Status
 from tidegate.dev.broker import DevelopmentBroker
 from tidegate.dev.broker.server import create_topics
 from tidegate.dev.demo.daemon import DemoDaemon, DemoFailed
-from tidegate.dev.demo.orders import Order, make_orders, write_orders
-from tidegate.dev.demo.verify import DemoVerdict, read_topic, verify_paid, verify_totals
+from tidegate.dev.demo.verify import (
+    DemoVerdict,
+    Order,
+    make_orders,
+    read_topic,
+    verify_paid,
+    verify_totals,
+    write_orders,
+)
 from tidegate.dev.topics.client import read_topics
 
 PLAIN_LINE_EVERY_S: Final = 2.0

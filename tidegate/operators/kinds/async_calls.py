@@ -15,8 +15,7 @@ from tidegate.operators.runtime import OperatorRuntime
 from tidegate.operators.spec import Slot
 from tidegate.operators.step import StepContext
 from tidegate.user_code.describe import CodeDescription
-from tidegate.user_code.modules import split_reference
-from tidegate.user_code.reference import reference_check
+from tidegate.user_code.modules import reference_check, split_reference
 
 ASYNC: Final = "async"
 

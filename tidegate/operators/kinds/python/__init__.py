@@ -50,7 +50,7 @@ from tidegate.operators.step import StepContext, StepKind
 from tidegate.state.declaration import LASTS, Serializer, StateDeclaration, StateField
 from tidegate.state.time_ordered import declare_time_ordered
 from tidegate.user_code.describe import CodeDescription, DeclaredState
-from tidegate.user_code.reference import reference_check
+from tidegate.user_code.modules import reference_check
 
 if TYPE_CHECKING:
     from tidegate.operators.runtime import OperatorRuntime
