@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Final
 
 from pydantic import Discriminator, Field, SecretStr, Tag
 
-from tidegate.config.fields.base import Path, Settings
+from tidegate.config.fields.base import Settings
 from tidegate.config.fields.types import (
     StepName,
     Topic,
@@ -267,21 +267,3 @@ class CaseSettings(Settings):
     def begins_ms(self) -> int:
         """The time at the beginning, ms since 1970."""
         return moment_ms(NOW) if self.now is None else self.now
-
-
-SECTIONS: Final[tuple[tuple[tuple[str | None, ...], type[Settings]], ...]] = (
-    ((None,), CaseSettings),
-    ((None, "given", None, None), GivenSettings),
-    ((None, "expect", None), ExpectedSet),
-    ((None, "expect", None, None), ExpectedSettings),
-    ((None, "expect", None, "set", None), ExpectedSettings),
-)
-"""The sections below `tests`, by their paths; None stands for a name or an index."""
-
-
-def section_at(path: Path) -> type[Settings] | None:
-    """Returns the section at a path below `tests`; None if there is no fixed section."""
-    for shape, model in SECTIONS:
-        if len(shape) == len(path) and all(want in (None, have) for want, have in zip(shape, path, strict=True)):
-            return model
-    return None

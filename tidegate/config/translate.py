@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, get_args
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
 
 import msgspec
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from tidegate.config.cases import ORDERED, UNORDERED, section_at
+from tidegate.config.cases import ORDERED, UNORDERED
 from tidegate.config.errors import PathProblem
 from tidegate.config.fields.base import Path, Settings
 from tidegate.config.fields.records import TOPIC_CHOICE, TOPIC_NAME
@@ -283,37 +284,34 @@ class _Rest:
             self.broken.add(label if isinstance(label, str) else "")
 
 
-def _section_of(annotation: Any) -> Any:
-    """Returns the section if it is optional, or if a name may be written instead."""
-    parts = [_bare(part) for part in get_args(annotation)]
-    sections = [part for part in parts if isinstance(part, type) and issubclass(part, Settings)]
-    return sections[0] if len(sections) == 1 and {type(None), str}.intersection(parts) else annotation
-
-
-def _bare(annotation: Any) -> Any:
-    """Removes what `Annotated` adds; a name may be annotated twice."""
-    while hasattr(annotation, "__metadata__"):
-        annotation = get_args(annotation)[0]
-    return annotation
-
-
-def _model_at(path: tuple[str | int, ...]) -> type[Settings] | None:
+def _model_at(path: Path) -> type[Settings] | None:
     """Returns the section at a path of the file; None if there is no fixed section."""
-    if path[:1] == ("tests",):
-        return section_at(path[1:])
-    model: Any = PipelineSettings
-    steps = list(path)
-    while steps:
-        key = steps.pop(0)
-        if key in ("sources", "sinks", "steps") and model is PipelineSettings:
-            model = {"sources": SourceSettings, "sinks": SinkSettings, "steps": StepSettings}[str(key)]
-            if not steps:
-                return None
-            steps.pop(0)
-            continue
-        names = {(info.alias or name): info.annotation for name, info in model.model_fields.items()}
-        model = _section_of(names.get(str(key)))
-        if not (isinstance(model, type) and issubclass(model, Settings)):
-            return None
-    found: type[Settings] = model
-    return found
+    ways: list[Any] = [PipelineSettings]
+    for step in path:
+        ways = [way for below in _below(ways, step) for way in _alternatives(below)]
+    return next((way for way in ways if _is_section(way)), None)
+
+
+def _below(ways: Iterable[Any], step: str | int) -> Iterator[Any]:
+    """Yields the types that a value may have at a key or index below one of these types."""
+    for way in ways:
+        if _is_section(way):
+            yield from (info.annotation for name, info in _fields(way).items() if name == step)
+        elif get_origin(way) is dict:
+            yield get_args(way)[1]
+        elif get_origin(way) is list and isinstance(step, int):
+            yield get_args(way)[0]
+
+
+def _alternatives(annotation: Any) -> Iterator[Any]:
+    if get_origin(annotation) is Annotated:
+        yield from _alternatives(get_args(annotation)[0])
+    elif get_origin(annotation) in (Union, UnionType):
+        for way in get_args(annotation):
+            yield from _alternatives(way)
+    else:
+        yield annotation
+
+
+def _is_section(way: Any) -> bool:
+    return isinstance(way, type) and issubclass(way, Settings)
