@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from tests.daemon.small_pipeline import pipeline
-from tidegate.checks.facts import ClusterFacts, MachineFacts, Need, Room, SeenTopic, Use
+from tidegate.checks.facts import ClusterFacts, MachineFacts, Need, Room, SeenTopic, Use, derive_uses
 from tidegate.checks.findings import Finding, Severity
 from tidegate.checks.judge_cluster import Commands, judge_cluster
 from tidegate.checks.judge_machine import judge_machine
 from tidegate.checks.judge_topics import judge_topics
-from tidegate.checks.uses import derive_uses
 from tidegate.config.load import LoadedPipeline, parse_pipeline
 from tidegate.kafka.facts import TRANSACTION_LOG, TopicFacts
 from tidegate.kafka.inspection import ClockReading

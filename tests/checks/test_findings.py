@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from tests.daemon.small_pipeline import pipeline
+from tidegate.checks.facts import derive_unattended_ms
 from tidegate.checks.findings import (
     CHECKS,
     NAMES_MAX,
@@ -23,7 +24,6 @@ from tidegate.checks.findings import (
     prevent_start,
     render_checks_table,
 )
-from tidegate.checks.uses import derive_unattended_ms
 from tidegate.cli.doctor import render_findings
 from tidegate.config.load import LoadedPipeline, parse_pipeline
 

@@ -7,10 +7,9 @@ import pytest
 
 from tests.checks.deployments import BROKER, COMMANDS, RIGHT, SERVERS, VERSIONS, bad, of_cluster, only
 from tests.daemon.small_pipeline import pipeline
-from tidegate.checks.facts import ClusterFacts, Need, OtherWriter, Wait
+from tidegate.checks.facts import PRINCIPAL, ClusterFacts, Need, OtherWriter, Wait, derive_needs, derive_unattended_ms
 from tidegate.checks.findings import CHECKS, Finding, Severity
 from tidegate.checks.judge_cluster import Commands, judge_rights
-from tidegate.checks.uses import PRINCIPAL, derive_needs, derive_unattended_ms
 from tidegate.ids import MAIN_CLUSTER, Attempt, OperatorName, ProducerId, SlotIndex, TopicPartition, TransactionalId
 from tidegate.kafka.facts import CoordinatorState, OpenBrokerTransaction, TransactionListing
 from tidegate.kafka.inspection import ClockReading, derive_clock

@@ -12,10 +12,9 @@ import pytest
 from tests.coordinator.values import on_cluster, positions
 from tests.daemon.small_pipeline import pipeline
 from tidegate.checks.cluster import _look_rights_up, _read_offsets
-from tidegate.checks.facts import ClusterFacts, SeenTopic
+from tidegate.checks.facts import ClusterFacts, SeenTopic, derive_needs
 from tidegate.checks.findings import Finding, Severity, derive_exit_code, find_preventing
 from tidegate.checks.judge_start import judge_start
-from tidegate.checks.uses import derive_needs
 from tidegate.config.load import LoadedPipeline, parse_pipeline
 from tidegate.coordinator.journal_state import JournalState
 from tidegate.errors import REPLACED_TOPIC

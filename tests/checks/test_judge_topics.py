@@ -7,9 +7,8 @@ import pytest
 
 from tests.checks.deployments import COMMANDS, SOUND, bad, keyed, of_topics, only
 from tests.daemon.small_pipeline import pipeline
-from tidegate.checks.facts import MIN_IN_SYNC, UNCLEAN, SeenTopic
+from tidegate.checks.facts import MIN_IN_SYNC, UNCLEAN, SeenTopic, derive_unattended_ms
 from tidegate.checks.findings import CHECKS, Severity
-from tidegate.checks.uses import derive_unattended_ms
 from tidegate.config.load import parse_pipeline
 
 UNKNOWN, WARNING, PROBLEM = Severity.UNKNOWN, Severity.WARNING, Severity.PROBLEM

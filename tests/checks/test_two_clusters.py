@@ -13,10 +13,9 @@ import pytest
 
 from tests.checks.deployments import BROKER, DEFAULTS, SOUND, VERSIONS
 from tidegate.checks import survey
-from tidegate.checks.facts import ClusterFacts, Comparison
+from tidegate.checks.facts import ClusterFacts, Comparison, derive_needs
 from tidegate.checks.findings import Finding, Severity, derive_problems
 from tidegate.checks.judge_start import judge_error
-from tidegate.checks.uses import derive_needs
 from tidegate.cli.doctor import render_findings
 from tidegate.config.load import LoadedPipeline, parse_pipeline
 from tidegate.coordinator.journal_state import EMPTY

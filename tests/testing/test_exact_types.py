@@ -8,8 +8,7 @@ import pytest
 
 from tests.testing.pipelines import messages, run_one
 from tidegate.formats.plain import parse_json, render_json
-from tidegate.testing.compare import is_same
-from tidegate.testing.flow_text import render_flow
+from tidegate.testing.compare import is_same, render_flow
 
 PIPELINE = """\
 version: 1

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tidegate.config.document import MappingNode, derive_tree
 from tidegate.config.values import ValueReader
-from tidegate.testing.flow_text import render_flow, render_moment, render_record
+from tidegate.testing.compare import render_flow, render_moment, render_record
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"])) | st.sampled_from(
     [

@@ -18,7 +18,6 @@ from tidegate.config.cases import NOW, CaseSettings, GivenSettings, moment_ms
 from tidegate.config.errors import ConfigErrors, Problem
 from tidegate.config.load import LoadedPipeline, parse_pipeline, read_pipeline
 from tidegate.errors import TidegateError
-from tidegate.formats.schemas import NO_OPTIONS
 from tidegate.operators.builtin.dead_letters import DEAD_LETTERS
 from tidegate.operators.builtin.kafka_sink import SinkOperator
 from tidegate.operators.builtin.kafka_source import SourceOperator
@@ -310,15 +309,12 @@ class Pipeline:
         return derive_events(given, sources, plain_options(plan), plain_key_options(plan), derive_turns(plan))
 
     def _read_file(self, name: str, path: Path, *, records: bool) -> list[FeedEvent]:
-        from tidegate.testing.feed import FeedEvent, plain_key_options, plain_options
-        from tidegate.testing.preview import LineParser
+        from tidegate.testing.feed import FeedEvent
+        from tidegate.testing.preview import read_file
 
         self._source(name)
-        options, keys = plain_options(self._plan), plain_key_options(self._plan)
-        settings = self._loaded.settings.sources[name]
-        parser = LineParser(settings, options.get(name, NO_OPTIONS), keys.get(name), whole=records, file=str(path))
         with path.open("rb") as stream:
-            return [FeedEvent(0, record) for record in parser.read(stream)]
+            return [FeedEvent(0, record) for record in read_file(self._loaded, self._plan, name, stream, whole=records)]
 
 
 def _names(at: str | Sequence[str]) -> list[str]:

@@ -15,9 +15,10 @@ from tidegate.checks.facts import (
     ClusterFacts,
     Need,
     SeenTopic,
+    derive_needs,
+    derive_uses,
 )
 from tidegate.checks.findings import Severity
-from tidegate.checks.uses import derive_needs, derive_uses
 from tidegate.config.clusters import derive_clusters
 from tidegate.config.fields.units import render_duration
 from tidegate.config.load import LoadedPipeline

@@ -12,8 +12,7 @@ from typing import Final
 import msgspec
 
 from tidegate.checks.cluster import derive_unused_id
-from tidegate.checks.facts import OFFSETS_LOG, ClusterFacts, Need, OtherWriter, Wait
-from tidegate.checks.uses import derive_needs, derive_uses
+from tidegate.checks.facts import OFFSETS_LOG, ClusterFacts, Need, OtherWriter, Wait, derive_needs, derive_uses
 from tidegate.clock import SYSTEM_CLOCK, Clock
 from tidegate.config.clusters import derive_clusters
 from tidegate.config.load import LoadedPipeline

@@ -8,9 +8,17 @@ from typing import Final
 
 import msgspec
 
-from tidegate.checks.facts import ID_EXPIRATION, MAX_TIMEOUT, ClusterFacts, Need, OtherWriter
+from tidegate.checks.facts import (
+    ID_EXPIRATION,
+    MAX_TIMEOUT,
+    UNATTENDED,
+    WEEKEND_MS,
+    ClusterFacts,
+    Need,
+    OtherWriter,
+    derive_unattended_ms,
+)
 from tidegate.checks.findings import Finding, Severity
-from tidegate.checks.uses import UNATTENDED, WEEKEND_MS, derive_unattended_ms
 from tidegate.config.clusters import place_of
 from tidegate.config.fields.base import Path
 from tidegate.config.fields.counts import render_seconds

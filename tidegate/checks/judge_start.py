@@ -7,10 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from tidegate.checks.facts import BATCH_BYTES, DIRECTORY, ClusterFacts, Comparison, SeenTopic, Use, place_servers
+from tidegate.checks.facts import (
+    BATCH_BYTES,
+    DIRECTORY,
+    ClusterFacts,
+    Comparison,
+    SeenTopic,
+    Use,
+    derive_uses,
+    place_servers,
+    place_source,
+)
 from tidegate.checks.findings import Finding, prevent_start, warn_of_start
 from tidegate.checks.judge_machine import judge_storage_error
-from tidegate.checks.uses import derive_uses, place_source
 from tidegate.config.clusters import place_of, properties_of
 from tidegate.config.errors import Problem
 from tidegate.config.fields.base import Path

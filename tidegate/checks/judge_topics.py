@@ -16,14 +16,16 @@ from tidegate.checks.facts import (
     RETENTION,
     RETENTION_BYTES,
     STAMPS,
+    UNATTENDED,
     UNCLEAN,
+    WEEKEND_MS,
     ClusterFacts,
     SeenTopic,
     Use,
+    derive_unattended_ms,
 )
 from tidegate.checks.findings import Finding, Severity
 from tidegate.checks.judge_cluster import Commands
-from tidegate.checks.uses import UNATTENDED, WEEKEND_MS, derive_unattended_ms
 from tidegate.config.fields.counts import render_count
 from tidegate.config.fields.units import render_duration
 from tidegate.config.models import PipelineSettings

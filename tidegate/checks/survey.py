@@ -17,7 +17,7 @@ import msgspec
 
 from tidegate.checks.cluster import read_cluster
 from tidegate.checks.details import read_details
-from tidegate.checks.facts import ClusterFacts, StartTarget
+from tidegate.checks.facts import ClusterFacts, StartTarget, derive_uses
 from tidegate.checks.findings import CHECKS, Finding, Severity
 from tidegate.checks.judge_cluster import Commands, judge_cluster, judge_versions
 from tidegate.checks.judge_machine import judge_machine, judge_storage_error
@@ -25,7 +25,6 @@ from tidegate.checks.judge_start import judge_broker_error, judge_comparison, ju
 from tidegate.checks.judge_topics import judge_topics
 from tidegate.checks.machine import find_runtime_problems, read_machine
 from tidegate.checks.registry import check_registrations
-from tidegate.checks.uses import derive_uses
 from tidegate.config.clusters import derive_clusters
 from tidegate.config.load import LoadedPipeline, derive_opener
 from tidegate.coordinator.journal_state import JournalState

@@ -11,7 +11,7 @@ import click
 
 from tidegate.checks.pipeline_file import check_file, plan_file
 from tidegate.checks.registry import Ask
-from tidegate.cli.options import PIPELINE_FILE, add_place, add_start_options, read_directives, read_start
+from tidegate.cli.options import FORM, PIPELINE_FILE, add_place, add_start_options, read_directives, read_start
 from tidegate.config.errors import render_problems
 from tidegate.config.load import LoadedPipeline, read_pipeline
 from tidegate.plan.build import build_plan
@@ -86,7 +86,7 @@ def _plan(loaded: LoadedPipeline, options: StartOptions) -> Plan:
 
 @click.command()
 @PIPELINE_FILE
-@click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", help="Output format.")
+@FORM
 def explain(file: Path, style: str) -> None:
     """Show operators, exchanges, state and every setting with its origin. Secrets are not shown.
 

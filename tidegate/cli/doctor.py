@@ -35,7 +35,7 @@ from tidegate.checks.pipeline_file import plan_file
 from tidegate.checks.registry import Ask
 from tidegate.checks.survey import survey
 from tidegate.cli.control_client import ConnectOptions, ask_daemon, derive_reach, find_read_token
-from tidegate.cli.options import PIPELINE_FILE
+from tidegate.cli.options import FORM, PIPELINE_FILE
 from tidegate.clock import SYSTEM_CLOCK
 from tidegate.config.errors import ConfigErrors, Problem, render_problems
 from tidegate.config.fields.counts import render_count
@@ -57,7 +57,7 @@ from tidegate.storage.base import StorageError
 
 @click.command()
 @PIPELINE_FILE
-@click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", help="Output format.")
+@FORM
 @click.option(
     "--spark", is_flag=True, help="Also start a Spark session, and test the checkpoint directory from every slot."
 )

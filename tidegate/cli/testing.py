@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 import click
 
 from tidegate.checks.pipeline_file import plan_file
-from tidegate.cli.options import PIPELINE_FILE
+from tidegate.cli.options import FORM, PIPELINE_FILE
 from tidegate.config.load import LoadedPipeline
-from tidegate.formats.schemas import NO_OPTIONS
 
 if TYPE_CHECKING:
     from tidegate.plan.graph import Plan
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     "--parallelism", type=click.IntRange(1, 16), help="Number of slots of cases that do not set it; default: 1."
 )
 @click.option("--junit", type=click.Path(path_type=Path, dir_okay=False), help="Also write the results as JUnit XML.")
-@click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", help="Output format.")
+@FORM
 def test(
     file: Path,
     names: tuple[str, ...],
@@ -108,7 +107,7 @@ def _run(
     "--records", is_flag=True, help="Each line is a record: an object with value, key, timestamp, headers, ..."
 )
 @click.option("--limit", type=click.IntRange(1), help="Maximum number of records of each sink or step.")
-@click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", help="Output format.")
+@FORM
 def preview(
     file: Path,
     inputs: tuple[str, ...],
@@ -148,22 +147,13 @@ def preview(
 
 def _read_inputs(loaded: LoadedPipeline, plan: Plan, inputs: Sequence[str], *, whole: bool) -> Iterable[ProducedRecord]:
     """Returns the records of all files, one file after the other."""
-    from tidegate.testing.feed import plain_key_options, plain_options
-    from tidegate.testing.preview import LineParser, choose_source
+    from tidegate.testing.preview import choose_source, read_file
 
-    options, key_options = plain_options(plan), plain_key_options(plan)
     given: list[Iterable[ProducedRecord]] = []
     for text in inputs:
         chosen, path = choose_source(loaded, text)
         lines = click.File("rb").convert(path, None, click.get_current_context())
-        parser = LineParser(
-            loaded.settings.sources[chosen],
-            options.get(chosen, NO_OPTIONS),
-            key_options.get(chosen),
-            whole=whole,
-            file=lines.name,
-        )
-        given.append(parser.read(cast("BinaryIO", lines)))
+        given.append(read_file(loaded, plan, chosen, cast("BinaryIO", lines), whole=whole))
     return chain.from_iterable(given)
 
 

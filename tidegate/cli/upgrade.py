@@ -14,7 +14,7 @@ import msgspec
 from tidegate.checks.judge_start import place_refusal
 from tidegate.checks.pipeline_file import plan_file
 from tidegate.checks.upgrade_check import Migrated, Report, Target, check_upgrade, find_target, find_upgrade
-from tidegate.cli.options import PIPELINE_FILE, add_start_options, read_directives
+from tidegate.cli.options import FORM, PIPELINE_FILE, add_start_options, read_directives
 from tidegate.cli.output import render_table
 from tidegate.config.errors import ConfigErrors, Problem, render_problems
 from tidegate.config.fields.counts import render_count
@@ -39,7 +39,7 @@ REFUSED = 4
 @click.command()
 @PIPELINE_FILE
 @click.option("--from", "target", metavar="ID|PATH", help="A retained checkpoint or savepoint; default: the newest.")
-@click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", help="Output format.")
+@FORM
 @click.option(
     "--migrate-dry-run",
     "migrate",

@@ -5,6 +5,7 @@ Such a number is a `decimal.Decimal`: as a float, `12.50` would become 12.5, and
 
 from __future__ import annotations
 
+import base64
 import json
 from decimal import Decimal, InvalidOperation
 from typing import Any
@@ -48,3 +49,19 @@ def as_float(number: Decimal) -> float | None:
     """Returns the float that is written with the same digits; None if there is none, as for 12.50."""
     found = float(number)
     return found if Decimal(repr(found)).as_tuple() == number.as_tuple() else None
+
+
+def text_or_base64(name: str, data: bytes | None) -> dict[str, str | None]:
+    """Returns bytes as a field of this name: text, or in the field `<name>_base64` what is not UTF-8."""
+    if data is None:
+        return {name: None}
+    try:
+        return {name: data.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": base64.b64encode(data).decode()}
+
+
+def header_to_plain(name: str, data: bytes | None) -> list[Any]:
+    """Returns a header as a case of `tidegate test` has it."""
+    found = text_or_base64("value", data)
+    return [name, found["value"] if "value" in found else {"base64": found["value_base64"]}]

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import base64
+import datetime as dt
+import json
+import re
 from collections.abc import Callable, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
@@ -10,7 +13,9 @@ from typing import Any, Final
 import msgspec
 
 from tidegate.config.cases import ExpectedSettings
+from tidegate.config.values import derive_scalar
 from tidegate.formats import keys
+from tidegate.formats.plain import as_float, header_to_plain, render_number, text_or_base64
 from tidegate.formats.registry import FORMATS
 from tidegate.formats.schema_ids import bare_options
 from tidegate.formats.schema_keys import key_to_plain
@@ -65,9 +70,9 @@ def _record(one: WrittenRecord, sink: SinkOperator, read: Callable[[bytes, Forma
     try:
         record["value"] = None if one.value is None else read(one.value, bare_options(sink.options))
     except ValueError:
-        record.update(_text_or_base64("value", one.value))
+        record.update(text_or_base64("value", one.value))
     if one.headers:
-        record["headers"] = [_header(name, data) for name, data in one.headers]
+        record["headers"] = [header_to_plain(name, data) for name, data in one.headers]
     if one.timestamp_ms is not None:
         record["timestamp"] = one.timestamp_ms
     if one.partition is not None:
@@ -80,23 +85,8 @@ def _record(one: WrittenRecord, sink: SinkOperator, read: Callable[[bytes, Forma
 def _key_of(key: bytes | None, sink: SinkOperator) -> Record:
     """Returns the key as a field; a key in a format with schemas as plain JSON data."""
     if key is None or sink.key_format != keys.AVRO:
-        return _text_or_base64("key", key)
+        return text_or_base64("key", key)
     return {"key": key_to_plain(key, bare_options(sink.key_options))}
-
-
-def _text_or_base64(name: str, data: bytes | None) -> Record:
-    if data is None:
-        return {name: None}
-    try:
-        return {name: data.decode()}
-    except UnicodeDecodeError:
-        return {f"{name}_base64": base64.b64encode(data).decode()}
-
-
-def _header(name: str, data: bytes | None) -> list[Any]:
-    """Returns a header in the form of the file."""
-    found = _text_or_base64("value", data)
-    return [name, found["value"] if "value" in found else {"base64": found["value_base64"]}]
 
 
 def derive_expected(one: ExpectedSettings) -> Record:
@@ -108,7 +98,7 @@ def derive_expected(one: ExpectedSettings) -> Record:
             if isinstance(value, bytes):
                 value = base64.b64encode(value).decode()
             elif name == "headers":
-                value = [_header(header, data) for header, data in value or ()]
+                value = [header_to_plain(header, data) for header, data in value or ()]
             found[name] = value
     return found
 
@@ -344,3 +334,67 @@ def _augment(start: int, choices: Sequence[Sequence[int]], taken: dict[int, int]
                 taken[free] = owner
                 free = before
             return
+
+
+_PLAIN: Final = re.compile(r"[A-Za-z_](?:[A-Za-z0-9_./@+-]| (?=[A-Za-z0-9_]))*", re.ASCII)
+_TIMESTAMP: Final = re.compile(r"\d{4}-\d\d-\d\d(T[0-9:.]+Z)?", re.ASCII)
+_KEY_WIDTH_MAX: Final = 100
+_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+
+def render_record(record: dict[str, Any]) -> str:
+    """Renders the fields of a record by their names in the file, with a readable timestamp."""
+    timestamp = record.get("timestamp")
+    shown = record if not isinstance(timestamp, int) else {**record, "timestamp": render_moment(timestamp)}
+    return render_flow(shown)
+
+
+def render_moment(at_ms: int) -> str | int:
+    """Renders a timestamp in UTC, or returns the number if no calendar covers it."""
+    try:
+        moment = _EPOCH + dt.timedelta(milliseconds=at_ms)
+    except OverflowError:
+        return at_ms
+    return moment.isoformat(timespec="milliseconds" if at_ms % 1000 else "seconds").replace("+00:00", "Z")
+
+
+def render_flow(value: Any) -> str:
+    """Renders any JSON value. A number whose digits YAML would not keep, such as 12.50, becomes text."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_render_key(name)}: {render_flow(item)}" for name, item in value.items()) + "}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(render_flow, value))}]"
+    if isinstance(value, str):
+        return _render_text(value)
+    if isinstance(value, Decimal):
+        number = as_float(value)
+        return _quote(render_number(value)) if number is None else json.dumps(number)
+    return json.dumps(value)
+
+
+def _render_key(name: str) -> str:
+    """Renders a key. Keys are always text, and variables are not replaced in them."""
+    return name if _PLAIN.fullmatch(name) and len(name) <= _KEY_WIDTH_MAX else _quote(name)
+
+
+def _render_text(text: str) -> str:
+    plain = _PLAIN.fullmatch(text) or _TIMESTAMP.fullmatch(text)
+    if plain and isinstance(derive_scalar(text), str):
+        return text
+    return _quote(text.replace("${", "$${"))
+
+
+def _quote(text: str) -> str:
+    """Renders text in double quotes, with YAML escapes for characters that cannot be printed."""
+    return '"' + "".join(map(_escape, text)) + '"'
+
+
+def _escape(character: str) -> str:
+    if character in '"\\':
+        return f"\\{character}"
+    if character.isprintable():
+        return character
+    code = ord(character)
+    if code < 0x100:
+        return {"\n": "\\n", "\t": "\\t", "\r": "\\r"}.get(character, f"\\x{code:02X}")
+    return f"\\u{code:04X}" if code < 0x10000 else f"\\U{code:08X}"

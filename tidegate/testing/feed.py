@@ -156,14 +156,15 @@ def derive_events(
             elif element.watermark is not None:
                 events.append((0 if after_ms else turn, FeedEvent(after_ms, None, name, element.watermark)))
             else:
-                record = _record(element, sources[name], options.get(name, NO_OPTIONS), key_options.get(name))
+                record = make_record(element, sources[name], options.get(name, NO_OPTIONS), key_options.get(name))
                 events.append((0 if after_ms else turn, FeedEvent(after_ms, record)))
     return [event for _, event in sorted(events, key=lambda one: (one[1].after_ms, one[0]))]
 
 
-def _record(
+def make_record(
     element: GivenSettings, source: SourceSettings, options: FormatOptions, key_options: FormatOptions | None
 ) -> ProducedRecord:
+    """Encodes a record of a case. Raises ValueRefused."""
     part = TopicPartition(element.topic or source.example_topic, element.partition)
     key = element.key_base64 if element.key is None else _key(element.key, key_options)
     none = "timestamp" in element.written and element.timestamp is None
@@ -173,8 +174,8 @@ def _record(
 
 
 def _key(text: str, options: FormatOptions | None) -> bytes:
-    """Encodes a key. With `options`, it is JSON text for a format with schemas."""
-    if options is None:
+    """Encodes a key. With `options`, it is JSON text for a format with schemas, or begins with the id of its schema."""
+    if options is None or text.startswith("\0"):
         return text.encode()
     try:
         return key_from_plain(text, options)

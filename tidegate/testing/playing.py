@@ -16,8 +16,8 @@ from tidegate.operators.spec import Requirement
 from tidegate.operators.waiting import WAITING_ROWS, WAITING_UNTIL
 from tidegate.plan.graph import Plan
 from tidegate.task.report import OperatorCounts
+from tidegate.testing.compare import render_moment
 from tidegate.testing.feed import Copies, Ends, FeedEvent, Log, open_log
-from tidegate.testing.flow_text import render_moment
 from tidegate.testing.harness import Harness, HarnessSnapshot
 from tidegate.testing.parts import VirtualClock, WrittenRecord
 from tidegate.user_code.files import NO_FILES, CodeFiles, isolate_wheels

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -11,17 +9,18 @@ from itertools import chain
 from typing import Any, BinaryIO, Final
 
 import msgspec
+from pydantic import ValidationError
 
-from tidegate.config.cases import NOW, moment_ms
-from tidegate.config.fields.types import derive_timestamp
+from tidegate.config.cases import NOW, GivenSettings, moment_ms
+from tidegate.config.errors import join_remedy
 from tidegate.config.load import LoadedPipeline
 from tidegate.config.models import SinkSettings, SourceSettings
+from tidegate.config.translate import derive_problem
 from tidegate.errors import TidegateError
 from tidegate.formats.contract import FormatRefusal
 from tidegate.formats.plain import parse_json, render_json
 from tidegate.formats.registry import DEFAULT, FORMATS
 from tidegate.formats.schema_ids import prefix_of
-from tidegate.formats.schema_keys import key_from_plain
 from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, SchemaKind
 from tidegate.ids import OperatorName, TopicPartition
 from tidegate.operators.builtin.kafka_sink import SinkOperator
@@ -29,16 +28,24 @@ from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.operators.registry import choose_step_kind
 from tidegate.plan.build import build_plan
 from tidegate.plan.graph import Plan
-from tidegate.testing.compare import JsonText, Record, derive_written
-from tidegate.testing.feed import NO_TIMESTAMP, Copies, FeedEvent, ProducedRecord, derive_ends
-from tidegate.testing.flow_text import render_moment
+from tidegate.testing.compare import JsonText, Record, derive_written, render_moment
+from tidegate.testing.feed import (
+    Copies,
+    FeedEvent,
+    ProducedRecord,
+    ValueRefused,
+    derive_ends,
+    make_record,
+    plain_key_options,
+    plain_options,
+)
 from tidegate.testing.playing import PlayedInput, Run, open_code
 
 CHUNK: Final = 1000
 """Number of records that arrive before the pipeline runs."""
 LINE_BYTES_MAX: Final = 64 << 20
 """Prevents input without line ends, such as a device or a binary file, from being read into memory completely."""
-_PAIR: Final = 2
+_FIELDS: Final = ("key", "key_base64", "value", "value_base64", "timestamp", "partition", "topic", "headers")
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _STEP_SINK: Final = "preview-of-"
 
@@ -214,7 +221,7 @@ class LineParser:
                 continue
             try:
                 yield self._parse(text)
-            except (ValueError, TypeError, RecursionError, FormatRefusal) as error:
+            except (ValueError, TypeError, RecursionError, FormatRefusal, ValueRefused) as error:
                 raise RecordRefused(f"{self._file}line {number} is not a record: {error}", line=number) from error
 
     def _parse(self, line: bytes) -> ProducedRecord:
@@ -227,81 +234,36 @@ class LineParser:
         entry = parse_json(line)
         if not isinstance(entry, dict):
             raise TypeError("it is not an object with `value`; without --records, each line is a value")
-        topic = entry.get("topic")
+        return make_record(self._element(entry), self._settings, self._options, self._key_options)
+
+    def _element(self, entry: Mapping[str, Any]) -> GivenSettings:
+        """Returns a record as a case has it. A value that is text is the encoded record itself."""
+        fields = {name: entry[name] for name in _FIELDS if name in entry}
+        if not fields.keys() & {"value", "value_base64"}:
+            raise ValueError("it has no `value`; without --records, each line is a value")
+        value, topic = fields.get("value"), fields.get("topic")
+        if isinstance(value, str):
+            fields["text"] = fields.pop("value")
+        elif value is not None and self._format.schema_kind is None and self._format.is_text:
+            fields["text"] = render_json(fields.pop("value"))
         if not isinstance(topic, str) or not self._settings.reads(topic):
-            topic = self._settings.example_topic
-        return ProducedRecord(
-            TopicPartition(topic, _partition(entry.get("partition"))),
-            self._key(entry),
-            self._value(entry),
-            _timestamp(entry["timestamp"]) if "timestamp" in entry else None,
-            _headers(entry.get("headers")),
-            self._settings.cluster,
-        )
+            fields.pop("topic", None)
+        try:
+            return GivenSettings.model_validate(fields)
+        except ValidationError as error:
+            problem = derive_problem(error.errors()[0])
+            text = join_remedy(problem.message, problem.remedy)
+            raise ValueError(f"`{'.'.join(map(str, problem.path))}`: {text}") from error
 
     def _record(self, value: bytes) -> ProducedRecord:
         part = TopicPartition(self._settings.example_topic, 0)
         return ProducedRecord(part, None, value, cluster=self._settings.cluster)
 
-    def _key(self, entry: Mapping[str, Any]) -> bytes | None:
-        text = entry.get("key")
-        if self._key_options is None or not isinstance(text, str) or text.startswith("\0"):  # with its schema's id
-            return _bytes_of(entry, "key")
-        return key_from_plain(text, self._key_options)
 
-    def _value(self, entry: Mapping[str, Any]) -> bytes | None:
-        if "value" not in entry and "value_base64" not in entry:
-            raise ValueError("it has no `value`; without --records, each line is a value")
-        value = entry.get("value")
-        is_plain = self._format.schema_kind is None and self._format.is_text
-        if isinstance(value, str | None) or "value_base64" in entry or is_plain:
-            return _bytes_of(entry, "value")  # text is the encoded record itself; a readable value is an object
-        return self._format.from_plain(value, self._options)
-
-
-def _bytes_of(entry: Mapping[str, Any], name: str) -> bytes | None:
-    if f"{name}_base64" in entry:
-        return _base64(entry[f"{name}_base64"])
-    text = entry.get(name)
-    return None if text is None else text.encode() if isinstance(text, str) else render_json(text).encode()
-
-
-def _header_value(value: object) -> bytes | None:
-    if isinstance(value, dict) and value.keys() == {"base64"}:
-        return _base64(value["base64"])
-    return None if value is None else str(value).encode()
-
-
-def _base64(text: object) -> bytes:
-    try:
-        return base64.b64decode(str(text), validate=True)
-    except binascii.Error as error:
-        raise ValueError(f"{str(text)[:40]!r} is not base64") from error
-
-
-def _timestamp(value: object) -> int:
-    """Parses a timestamp. `tidegate topic read` prints a missing one as `null`."""
-    if value is None:
-        return NO_TIMESTAMP
-    if type(value) is int and abs(value) < 1 << 63:
-        return value
-    try:
-        return moment_ms(derive_timestamp(value if isinstance(value, str) else ""))
-    except ValueError as error:
-        remedy = "use a time such as 2026-11-01T00:00:00Z, or the milliseconds since 1970"
-        raise ValueError(f"`timestamp` is {str(value)[:40]}; {remedy}") from error
-
-
-def _partition(value: object) -> int:
-    if value is None:
-        return 0
-    if type(value) is not int or not 0 <= value < 1 << 31:
-        raise ValueError(f"`partition` is {str(value)[:40]}; use a whole number from 0 on")
-    return value
-
-
-def _headers(value: object) -> tuple[tuple[str, bytes | None], ...]:
-    pairs = [] if value is None else value
-    if not isinstance(pairs, list) or not all(isinstance(pair, list) and len(pair) == _PAIR for pair in pairs):
-        raise ValueError('`headers` must be a list of pairs: [["source", "web"], ["trace", null]]')
-    return tuple((str(name), _header_value(each)) for name, each in pairs)
+def read_file(
+    loaded: LoadedPipeline, plan: Plan, source: str, stream: BinaryIO, *, whole: bool
+) -> Iterator[ProducedRecord]:
+    """Returns the records of a file for a source. The iterator raises RecordRefused."""
+    options, keys = plain_options(plan).get(source, NO_OPTIONS), plain_key_options(plan).get(source)
+    parser = LineParser(loaded.settings.sources[source], options, keys, whole=whole, file=stream.name)
+    return parser.read(stream)

@@ -15,8 +15,7 @@ from rich.text import Text
 from tidegate.config.load import LoadedPipeline
 from tidegate.formats.plain import as_float, render_number
 from tidegate.testing.cases import CaseFailure, CaseResult
-from tidegate.testing.compare import Line, is_absent
-from tidegate.testing.flow_text import render_flow, render_record
+from tidegate.testing.compare import Line, is_absent, render_flow, render_record
 
 AGREEING_MAX: Final = 3
 """Maximum number of agreeing records shown before and after each difference."""

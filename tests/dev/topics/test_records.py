@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidegate.config.cases import GivenSettings
 from tidegate.dev.topics.client import _seen
 from tidegate.dev.topics.records import LineReader, LineRefused, SeenRecord, render_json, render_text
-from tidegate.testing.preview import _headers
 
 AT_MS = 1_767_225_600_123
 BYTES = st.one_of(st.none(), st.binary(max_size=20), st.text(max_size=20).map(str.encode))
@@ -83,7 +83,7 @@ def test_headers_are_as_preview_takes_them() -> None:
     record = SeenRecord("orders", 3, 12, AT_MS, None, b"1", [("source", b"web"), ("trace", None), ("id", b"\x00\xff")])
     written = json.loads(render_json(record))["headers"]
     assert written == [["source", "web"], ["trace", None], ["id", {"base64": "AP8="}]]
-    assert _headers(written) == tuple(record.headers)
+    assert GivenSettings.model_validate({"headers": written}).headers == tuple(record.headers)
     assert "headers" not in json.loads(render_json(seen()))
 
 

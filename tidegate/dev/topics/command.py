@@ -10,7 +10,7 @@ from typing import BinaryIO, Final
 
 import click
 
-from tidegate.cli.options import require_topic
+from tidegate.cli.options import FORM, require_topic
 from tidegate.config.fields.counts import render_count
 from tidegate.dev.topics.client import TopicRecords, TopicWriter, create_topic, find_topic, read_topics
 from tidegate.dev.topics.cluster import cluster_options, derive_written, resolve_properties
@@ -65,7 +65,7 @@ def create(
 
 @topic.command("list")
 @click.option("--internal", is_flag=True, help="Also list Kafka's own topics.")
-@click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", help="Output format.")
+@FORM
 @cluster_options
 def list_topics(internal: bool, style: str, bootstrap: str, kafka: tuple[str, ...]) -> None:
     """List topics with their number of partitions."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Sequence
 from typing import Final
 
@@ -11,6 +10,7 @@ import msgspec
 from tidegate.cli.output import printable
 from tidegate.clock import render_stamp
 from tidegate.errors import TidegateError
+from tidegate.formats.plain import header_to_plain, text_or_base64
 
 _PLACE_WIDTH: Final = 8
 """Width of `partition:offset`, so that lines of a small topic are aligned."""
@@ -92,30 +92,15 @@ def render_json(record: SeenRecord) -> str:
         "partition": record.partition,
         "offset": record.offset,
         "timestamp": _timestamp(record.timestamp_ms),
-        **_plain("key", record.key),
-        **_plain("value", record.value),
+        **text_or_base64("key", record.key),
+        **text_or_base64("value", record.value),
     }
     if record.headers:
-        entry["headers"] = [[name, _header(value)] for name, value in record.headers]
+        entry["headers"] = [header_to_plain(name, value) for name, value in record.headers]
     nested = None if record.value is None else _compact_json(record.value)
     if nested is not None and nested != b"null" and not nested.startswith(b'"'):
         entry["value"] = msgspec.Raw(nested)
     return msgspec.json.encode(entry).decode()
-
-
-def _plain(name: str, content: bytes | None) -> dict[str, object]:
-    if content is None:
-        return {name: None}
-    try:
-        return {name: content.decode()}
-    except UnicodeDecodeError:
-        return {f"{name}_base64": base64.b64encode(content).decode()}
-
-
-def _header(content: bytes | None) -> object:
-    """Returns a header value in the form of a `tidegate test` case."""
-    found = _plain("value", content)
-    return found["value"] if "value" in found else {"base64": found["value_base64"]}
 
 
 def _compact_json(value: bytes) -> bytes | None:
