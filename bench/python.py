@@ -27,7 +27,7 @@ from tidegate.ids import OperatorName
 from tidegate.operators.kinds.aggregate import AggregateOperator
 from tidegate.operators.kinds.python import PythonOperator
 from tidegate.operators.spec import Columns, Slot, StepOperator
-from tidegate.process.garbage import collect_rarely
+from tidegate.process.limits import collect_rarely
 from tidegate.python import Row, Value
 from tidegate.state.backends import choose_backend
 from tidegate.user_code.describe import CodeDescription, describe

@@ -35,7 +35,7 @@ from tidegate.operators.runtime import END_OF_TIME, LOWEST, OperatorRuntime
 from tidegate.operators.spec import Slot
 from tidegate.plan.build import build_plan
 from tidegate.plan.graph import Plan
-from tidegate.process.garbage import collect_rarely
+from tidegate.process.limits import collect_rarely
 from tidegate.sources.kafka import KafkaSource, SourceBatch
 from tidegate.sources.native_messages import Columns, Loans, NativeMessages, address_of, room_of
 from tidegate.sources.positions import Positions

@@ -34,7 +34,7 @@ from tidegate.coordinator.types import StateHandle
 from tidegate.datatypes import BIGINT, STRING
 from tidegate.ids import CheckpointId, OperatorName, SlotIndex, StateName, SubtaskId, VertexId
 from tidegate.journal.state_files import read_parts
-from tidegate.process.garbage import collect_rarely
+from tidegate.process.limits import collect_rarely
 from tidegate.slot.uploads import Uploads
 from tidegate.state.backends import choose_backend
 from tidegate.state.base import KeyedState, Share

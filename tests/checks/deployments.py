@@ -14,8 +14,7 @@ from tidegate.checks.judge_machine import judge_machine
 from tidegate.checks.judge_topics import judge_topics
 from tidegate.config.load import LoadedPipeline, parse_pipeline
 from tidegate.kafka.facts import TRANSACTION_LOG, TopicFacts
-from tidegate.kafka.inspection import ClockReading
-from tidegate.kafka.versions import BrokerVersion
+from tidegate.kafka.inspection import BrokerVersion, ClockReading
 from tidegate.plan.build import build_plan
 
 COMMANDS = Commands("b:9092")

@@ -21,9 +21,8 @@ from tidegate.clock import SYSTEM_CLOCK
 from tidegate.config.load import parse_pipeline
 from tidegate.coordinator.ownership import Known
 from tidegate.coordinator.types import CompletedCheckpoint
-from tidegate.daemon.preflight import read_facts
+from tidegate.daemon.preflight import StoredTarget, read_facts
 from tidegate.daemon.restore_point import RestoreOption, StartOptions
-from tidegate.daemon.start_target import StoredTarget
 from tidegate.ids import TopicPartition
 from tidegate.journal.journal import Journal
 from tidegate.kafka.facts import TopicFacts

@@ -12,8 +12,7 @@ from tidegate.checks.findings import CHECKS, Finding, Severity
 from tidegate.checks.judge_cluster import Commands, judge_rights
 from tidegate.ids import MAIN_CLUSTER, Attempt, OperatorName, ProducerId, SlotIndex, TopicPartition, TransactionalId
 from tidegate.kafka.facts import CoordinatorState, OpenBrokerTransaction, TransactionListing
-from tidegate.kafka.inspection import ClockReading, derive_clock
-from tidegate.kafka.versions import BrokerVersion
+from tidegate.kafka.inspection import BrokerVersion, ClockReading, derive_clock
 from tidegate.plan.build import build_plan
 from tidegate.sinks.hanging_transactions import HangingTransaction, HangingVerdict
 from tidegate.sinks.naming import TransactionalName

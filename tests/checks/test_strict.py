@@ -22,7 +22,7 @@ from tidegate.config.load import LoadedPipeline, parse_pipeline
 from tidegate.coordinator.journal_state import EMPTY
 from tidegate.errors import TidegateError
 from tidegate.kafka.errors import BrokerUnavailable, KafkaRefused
-from tidegate.kafka.versions import BrokerVersion
+from tidegate.kafka.inspection import BrokerVersion
 from tidegate.plan.build import build_plan
 from tidegate.storage.base import StorageError
 from tidegate.storage.problems import describe_failure

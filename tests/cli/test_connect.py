@@ -14,8 +14,8 @@ from tidegate.checks.findings import Finding
 from tidegate.cli.main import run_command
 from tidegate.coordinator.journal_state import EntryMissing
 from tidegate.coordinator.upgrade import CommandLineDirectives
+from tidegate.daemon.preflight import StoredTarget
 from tidegate.daemon.restore_point import RestoreOption, StartOptions
-from tidegate.daemon.start_target import StoredTarget
 from tidegate.ids import JournalSequence, OperatorName
 from tidegate.journal.journal import Journal
 from tidegate.storage.local import LocalStorage

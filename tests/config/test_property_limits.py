@@ -23,7 +23,7 @@ from tidegate.config.properties import (
 )
 from tidegate.ids import TransactionalId
 from tidegate.kafka.producer_properties import derive_producer_properties
-from tidegate.sources.consumer_properties import derive_consumer_properties
+from tidegate.sources.tools import derive_consumer_properties
 
 BOOTSTRAP = {"bootstrap.servers": "127.0.0.1:1"}
 TRANSACTION_MS = 60_000

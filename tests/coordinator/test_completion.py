@@ -40,9 +40,8 @@ from tidegate.coordinator.events import (
     TransactionsEnded,
     TriggerRequested,
 )
-from tidegate.coordinator.story import ProtocolBroken
 from tidegate.coordinator.triggers import PHASES, AttemptPhase, Cause
-from tidegate.coordinator.types import Decline
+from tidegate.coordinator.types import Decline, ProtocolBroken
 from tidegate.ids import CheckpointId
 
 

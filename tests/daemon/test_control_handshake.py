@@ -13,8 +13,8 @@ import pytest
 from tests.support.descriptors import no_descriptors_left
 from tests.waiting import PATIENCE_S, wait_until
 from tidegate import __version__
-from tidegate.daemon import control_handshake as control_door
-from tidegate.daemon.control_handshake import HELLO_BYTES_MAX, ControlHandshake
+from tidegate.daemon import control_server as control_door
+from tidegate.daemon.control_server import HELLO_BYTES_MAX, ControlHandshake
 from tidegate.ids import Attempt
 from tidegate.task.messages import LENGTH, Hello, Running, encode_message
 

@@ -20,9 +20,8 @@ from tidegate.coordinator.types import SourcePositions
 from tidegate.daemon.kafka_edge import AFTERMATH_S, KafkaEdge, TopicMissing
 from tidegate.ids import Attempt, TopicPartition
 from tidegate.kafka.connection import BrokerConnection
-from tidegate.kafka.errors import BrokerUnavailable
+from tidegate.kafka.errors import BrokerUnavailable, SourceFailed
 from tidegate.operators.builtin.kafka_source import SourceOperator
-from tidegate.sources.errors import SourceFailed
 
 
 def edge_of(client: Any) -> KafkaEdge:

@@ -18,8 +18,7 @@ from tidegate.coordinator.types import CompletedCheckpoint, SourcePositions, Sta
 from tidegate.daemon.broker_watch import ProbeResult
 from tidegate.daemon.metric_catalogue import CATALOGUE, LATENCY_BUCKETS, MetricKind
 from tidegate.daemon.metrics import REASONS_MAX, PipelineMetrics, TransactionResult
-from tidegate.daemon.operator_accounts import OperatorAccounts
-from tidegate.daemon.rates import CounterWindow
+from tidegate.daemon.operator_accounts import CounterWindow, OperatorAccounts
 from tidegate.daemon.source_holds import SourceHold
 from tidegate.daemon.status import Diagnosis, DiagnosisSeverity, PipelineState
 from tidegate.formats.failures import FailureKind

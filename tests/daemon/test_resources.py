@@ -18,10 +18,18 @@ from tidegate.daemon.http.commands import API, COMMANDS
 from tidegate.daemon.http.openapi import make_openapi
 from tidegate.daemon.http.resources import Resource, parse_query
 from tidegate.daemon.metrics import PipelineMetrics
-from tidegate.daemon.pipeline_history import EVENTS_MAX, EventKind, PipelineEvent
+from tidegate.daemon.pipeline_history import (
+    EVENTS_MAX,
+    INTERVAL_S,
+    STEPS_MAX,
+    EventKind,
+    History,
+    PipelineEvent,
+    PipelineSeries,
+    StepSeries,
+)
 from tidegate.daemon.resources import make_resources
 from tidegate.daemon.tap_resource import TapService
-from tidegate.daemon.time_series import INTERVAL_S, STEPS_MAX, History, PipelineSeries, StepSeries
 from tidegate.plan.build import build_plan
 
 PAGE = Path(__file__).parents[2] / "docs" / "operations" / "rest.md"

@@ -22,7 +22,7 @@ from tidegate.daemon.metrics import PipelineMetrics
 from tidegate.daemon.service import Daemon
 from tidegate.daemon.status import PipelineState
 from tidegate.errors import AttemptFailed, PipelineStopped, TidegateError
-from tidegate.process.signals import ending_signals
+from tidegate.process.limits import ending_signals
 
 
 class Closing(Daemon):

@@ -7,8 +7,8 @@ import msgspec
 from tests.support.clocks import HandClock
 from tidegate.daemon.metrics import PipelineMetrics
 from tidegate.daemon.operator_accounts import OperatorAccounts
+from tidegate.daemon.pipeline_history import INTERVAL_S, STEPS_MAX, PipelineSeries, StepSeries, TimeSeries
 from tidegate.daemon.status import CheckpointStatus, OperatorStatus, Status, SubtaskStatus
-from tidegate.daemon.time_series import INTERVAL_S, STEPS_MAX, PipelineSeries, StepSeries, TimeSeries
 from tidegate.ids import CheckpointId, OperatorName
 
 NO_FIGURES = {"rows_in": 0, "rows_out": 0, "filtered": 0, "failed": 0, "busy_seconds": 0.0}

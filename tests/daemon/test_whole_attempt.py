@@ -21,7 +21,7 @@ from tidegate.daemon.status import PipelineState
 from tidegate.errors import AttemptFailed, Superseded
 from tidegate.ids import CheckpointId, OperatorName, SlotIndex
 from tidegate.journal.journal import Journal
-from tidegate.sources.errors import SourceFailed
+from tidegate.kafka.errors import SourceFailed
 from tidegate.storage.base import StorageError
 from tidegate.storage.names import STATE_PREFIX, state_name
 from tidegate.storage.shared import StorageNotShared

@@ -20,21 +20,19 @@ from tidegate.datatypes import BIGINT, STRING
 from tidegate.ids import OperatorName, SlotIndex, StateName
 from tidegate.journal.savepoint import (
     METADATA,
-    SavepointRefused,
-    check_whole,
-    mark_of,
-    read_savepoint,
-    savepoint_folder,
-    write_savepoint,
-)
-from tidegate.journal.savepoint_maintenance import (
     FoundSavepoint,
     SavepointNeeded,
+    SavepointRefused,
+    check_whole,
     examine_savepoint,
     examine_state,
     find_savepoints,
+    mark_of,
+    read_savepoint,
     refuse_needed,
     remove_savepoint,
+    savepoint_folder,
+    write_savepoint,
 )
 from tidegate.journal.state_files import derive_head
 from tidegate.state.declaration import StateDeclaration, StateField, StateShape

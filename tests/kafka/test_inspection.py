@@ -13,8 +13,7 @@ from tests.kafka.test_connection import HELD_BACK, Scripted
 from tests.kafka.test_versions import cluster
 from tidegate.ids import TopicPartition, TransactionalId
 from tidegate.kafka import inspection
-from tidegate.kafka.inspection import THROTTLED_MAX, ActiveProducer, ClockReading, Inspector
-from tidegate.kafka.versions import BrokerVersion
+from tidegate.kafka.inspection import THROTTLED_MAX, ActiveProducer, BrokerVersion, ClockReading, Inspector
 
 
 def inspector_of(monkeypatch: pytest.MonkeyPatch, *answers: Any) -> tuple[Inspector, Scripted]:

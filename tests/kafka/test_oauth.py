@@ -20,8 +20,8 @@ from tests.support.loopback_http import LoopbackHandler, LoopbackServer
 from tests.support.secured_broker import Right
 from tests.support.tokens import TokenBroker, TokenServer
 from tests.waiting import wait_until
-from tidegate.kafka import connecting, diagnosis, oauth
-from tidegate.kafka.connecting import connect
+from tidegate.kafka import channel, diagnosis, oauth
+from tidegate.kafka.channel import connect
 from tidegate.kafka.diagnosis import diagnose
 from tidegate.kafka.errors import LoginRefused
 from tidegate.kafka.oauth import (
@@ -260,7 +260,7 @@ def test_an_endpoint_that_is_not_there_is_told_with_the_reason() -> None:
 
 def test_both_ways_in_are_given_tokens_where_the_login_is_by_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
     token, given = jwt(exp=1000, iat=700), []
-    monkeypatch.setattr(connecting, "_try", lambda arguments, _: given.append(arguments))
+    monkeypatch.setattr(channel, "_try", lambda arguments, _: given.append(arguments))
     monkeypatch.setattr(diagnosis, "_enter", lambda _server, arguments, *_: given.append(arguments))
     with Playing(200, json.dumps({"access_token": token}).encode()) as server:
         by_token = {"bootstrap.servers": "a:1", "sasl.mechanism": "oauthbearer", **played(server, method="oidc")}

@@ -10,7 +10,7 @@ from kafka.errors import KafkaConnectionError
 from kafka.protocol.broker_version_data import BrokerVersionData
 
 from tests.kafka.test_connection import Scripted
-from tidegate.kafka.versions import BrokerVersion, ClusterNodes, read_nodes, read_versions
+from tidegate.kafka.inspection import BrokerVersion, ClusterNodes, read_nodes, read_versions
 
 
 def cluster(releases: dict[int, tuple[int, int]], operations: list[int] | None = None) -> tuple[Any, Scripted]:

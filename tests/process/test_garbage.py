@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tidegate.process.garbage import exclude_present_objects
+from tidegate.process.limits import exclude_present_objects
 
 
 class Node:

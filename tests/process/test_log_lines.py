@@ -17,8 +17,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.waiting import PATIENCE_S, wait_until
-from tidegate.process.closed_streams import discard
-from tidegate.process.log_lines import LineHandler, StreamLines
+from tidegate.process.log_lines import LineHandler, StreamLines, discard
 from tidegate.process.logs import configure_logging
 
 logger = logging.getLogger("tidegate.test")

@@ -16,7 +16,7 @@ from tests.support.secured_broker import Right, SecuredBroker
 from tidegate.cli.doctor import find_problems
 from tidegate.config.load import parse_pipeline
 from tidegate.ids import TransactionalId
-from tidegate.kafka.connecting import connect
+from tidegate.kafka.channel import connect
 from tidegate.kafka.diagnosis import diagnose
 from tidegate.kafka.errors import BrokerUnavailable, KafkaRefused, LoginRefused, LoginRefusedLater
 from tidegate.kafka.facts import TopicLimits
@@ -33,8 +33,8 @@ Properties = dict[str, str]
 @pytest.fixture(autouse=True)
 def early_look(monkeypatch: pytest.MonkeyPatch) -> None:
     """There is no broker to wait for: look soon what is in the way, and as long as a busy machine takes to answer."""
-    monkeypatch.setattr("tidegate.kafka.connecting.CHECK_S", 0.3)
-    monkeypatch.setattr("tidegate.kafka.connecting.STEP_S", 30.0)
+    monkeypatch.setattr("tidegate.kafka.channel.CHECK_S", 0.3)
+    monkeypatch.setattr("tidegate.kafka.channel.STEP_S", 30.0)
 
 
 PLAIN_USER, PLAIN_PASSWORD = "alice", "alice-secret"

@@ -12,7 +12,7 @@ from tidegate.coordinator.ledger import key_of
 from tidegate.coordinator.restore_target import TransactionStatus
 from tidegate.ids import ProducerId, TransactionalId
 from tidegate.kafka.facts import CoordinatorState, EndAnswer, Marker, TransactionDescription
-from tidegate.sinks.transaction_status import abort_all, decide_transaction_status, find_transaction_statuses
+from tidegate.sinks.outcome import abort_all, decide_transaction_status, find_transaction_statuses
 
 ONE = committable(1)
 TOLD = {

@@ -18,7 +18,7 @@ from tests.support.processes import is_alive
 from tests.waiting import PATIENCE_S, wait_until
 from tidegate.slot import fork_guard
 from tidegate.slot.fork_guard import EARLY_SERVER, FROZEN_S
-from tidegate.spark.early_server import early_server
+from tidegate.spark.gateway import early_server
 from tidegate.spark.job_errors import derive_job_error, describe_failure
 
 LOOK = """

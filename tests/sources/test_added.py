@@ -13,7 +13,7 @@ from tests.support import clients
 from tests.waiting import wait_until
 from tidegate.coordinator.types import SourcePositions
 from tidegate.ids import OperatorName, TopicPartition
-from tidegate.sources.errors import SourceFailed
+from tidegate.kafka.errors import SourceFailed
 
 pytestmark = pytest.mark.slow
 

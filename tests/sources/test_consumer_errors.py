@@ -7,8 +7,8 @@ import pytest
 
 from tests.sources.scripted import P0, P1
 from tests.support.clocks import SetClock
+from tidegate.kafka.errors import SourceFailed, SourceUnavailable
 from tidegate.sources.consumer_errors import AGAIN_SECONDS, LASTING_SECONDS, RepeatedErrors
-from tidegate.sources.errors import SourceFailed, SourceUnavailable
 from tidegate.sources.fetching import NO_OFFSET
 
 DISK = ck.KafkaError(ck.KafkaError.UNKNOWN, "Fetch from broker 1 failed: Unknown broker error")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidegate.sources.consumer_properties import DEFAULTS, GATHERED_BYTES, derive_consumer_properties
+from tidegate.sources.tools import DEFAULTS, GATHERED_BYTES, derive_consumer_properties
 
 
 def test_what_the_file_says_comes_before_the_defaults() -> None:

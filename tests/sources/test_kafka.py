@@ -19,10 +19,10 @@ from tidegate.formats.contract import Decoded, Messages
 from tidegate.formats.failures import FailureKind
 from tidegate.formats.kinds.raw.rows import RawDecoder
 from tidegate.ids import OperatorName, TopicPartition
-from tidegate.kafka.connecting import connect
+from tidegate.kafka.channel import connect
+from tidegate.kafka.errors import SourceFailed, SourceUnavailable
 from tidegate.operators.builtin.kafka_source import PARTS, MetadataColumn
 from tidegate.sources.dead_letter_topic import Marks, dead_letter_of
-from tidegate.sources.errors import SourceFailed, SourceUnavailable
 from tidegate.sources.reader import ConsumerThread
 from tidegate.sources.tools import SourceTools
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.sources.scripted import NAME, P0, P1
 from tidegate.ids import TopicPartition
-from tidegate.sources.errors import SourceUnavailable
+from tidegate.kafka.errors import SourceUnavailable
 from tidegate.sources.messages import KafkaMessages
 from tidegate.sources.positions import Positions
 from tidegate.sources.waiting_records import find_last_offsets

@@ -14,7 +14,7 @@ from tests.waiting import wait_until
 from tidegate.coordinator.types import SourcePositions
 from tidegate.dev.broker.server import create_topics
 from tidegate.ids import TopicPartition
-from tidegate.sources.errors import SourceUnavailable
+from tidegate.kafka.errors import SourceUnavailable
 from tidegate.sources.reader import ConsumerThread
 
 pytestmark = pytest.mark.slow

@@ -17,8 +17,8 @@ from tests.support import clients
 from tests.support.secured_broker import await_bindings
 from tests.waiting import wait_until
 from tidegate.dev.broker.server import create_topics
+from tidegate.kafka.errors import SourceFailed
 from tidegate.kafka.transactions import TransactionClient
-from tidegate.sources.errors import SourceFailed
 
 pytestmark = pytest.mark.slow
 

@@ -17,11 +17,11 @@ from tests.sources.kafka_topics import NEW, source_operator
 from tests.sources.scripted import NAME, P0, P1, ScriptedClient, ScriptedTools
 from tidegate.coordinator.types import SourcePositions
 from tidegate.ids import TopicPartition
+from tidegate.kafka.errors import SourceFailed, SourceUnavailable
 from tidegate.operators.builtin.kafka_source import ON_LOST_CONTINUE
 from tidegate.operators.spec import Planned, Requirement
 from tidegate.sources import reader as module
 from tidegate.sources.caught_up import AGAIN_SECONDS, STAYS_SECONDS, Due
-from tidegate.sources.errors import SourceFailed, SourceUnavailable
 from tidegate.sources.fetching import NO_OFFSET, FetchEvent, MessageFetcher
 from tidegate.sources.messages import NO_RECORDS, KafkaMessages
 from tidegate.sources.reader import (

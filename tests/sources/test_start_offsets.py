@@ -12,7 +12,7 @@ from tests.sources.kafka_topics import source_operator
 from tidegate.coordinator.start_offsets import UnassignedSource
 from tidegate.coordinator.types import SourcePositions
 from tidegate.ids import OperatorName, TopicPartition
-from tidegate.sources.errors import SourceFailed
+from tidegate.kafka.errors import SourceFailed
 from tidegate.sources.start_offsets import read_beginning
 
 ONE, TWO = TopicPartition("orders", 0), TopicPartition("orders", 1)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.spark.java_wrapper import lacks_vector_module, write_wrapped_home
+from tidegate.spark.java import lacks_vector_module, write_wrapped_home
 
 
 @pytest.mark.parametrize(

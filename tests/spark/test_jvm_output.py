@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from tidegate.spark.jvm_output import JvmOutput
+from tidegate.spark.gateway import JvmOutput
 
 REJECTED = (
     "java.util.concurrent.RejectedExecutionException: Task Future(<not completed>) rejected from "

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.spark.test_java import fake_java
+from tidegate.spark.gateway import link_home
 from tidegate.spark.host import SparkHost
-from tidegate.spark.spark_home import link_home
 
 
 @pytest.fixture

@@ -19,9 +19,8 @@ from tidegate.storage.kinds.azure import STORE as AZURE
 from tidegate.storage.kinds.gcs import STORE as GOOGLE
 from tidegate.storage.kinds.s3 import STORE as S3
 from tidegate.storage.objects.credentials import ConnectionString, CredentialsUnreadable, SharedFile
-from tidegate.storage.objects.failures import FailureKindOfStore, judge
+from tidegate.storage.objects.failures import FailureKindOfStore, RetryLimits, judge
 from tidegate.storage.objects.storage import ObjectStorage
-from tidegate.storage.objects.tries import RetryLimits
 from tidegate.storage.open import STORES, Opener, open_storage
 from tidegate.storage.problems import is_lasting
 

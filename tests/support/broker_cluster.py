@@ -21,8 +21,7 @@ from tests.waiting import wait_until
 from tidegate.dev.broker import DevelopmentBroker
 from tidegate.dev.broker.server import create_topics, make_cluster_id, reserve_ports
 from tidegate.ids import TopicPartition
-from tidegate.kafka.channel import open_client_channel
-from tidegate.kafka.connecting import connect
+from tidegate.kafka.channel import connect, open_client_channel
 from tidegate.kafka.requests import topic_settings_request
 
 SIZE: Final = 3

@@ -76,7 +76,7 @@ def _process_of_its_own(environ: Mapping[str, str]) -> Iterator[None]:
         with (
             mock.patch.dict(os.environ, environ),
             mock.patch.object(tempfile, "tempdir", environ.get("TMPDIR", tempfile.tempdir)),
-            mock.patch("tidegate.spark.early_server.start_server", side_effect=OSError),
+            mock.patch("tidegate.spark.gateway.start_server", side_effect=OSError),
             mock.patch.object(SparkHost, "start"),
             mock.patch.object(SparkHost, "jvm_alive", new=True),
             mock.patch.object(SparkHost, "job", side_effect=AssertionError("the command has come as far as slots")),

@@ -20,8 +20,7 @@ from tidegate.datatypes import BIGINT, DOUBLE, STRING
 from tidegate.expressions.expression import AggregateCall, ColumnReference
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import OperatorName, SlotIndex, StateName
-from tidegate.journal.savepoint import METADATA, check_whole, read_savepoint
-from tidegate.journal.savepoint_maintenance import examine_savepoint
+from tidegate.journal.savepoint import METADATA, check_whole, examine_savepoint, read_savepoint
 from tidegate.journal.state_files import read_state, read_stored
 from tidegate.operators.kinds.aggregate import AggregateOperator
 from tidegate.plan.assignment import key_group_range

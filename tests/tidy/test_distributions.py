@@ -13,7 +13,7 @@ import pytest
 
 from tests.tidy.tree import PACKAGE, ROOT
 from tidegate import __version__
-from tidegate.daemon.http.page import CONTENT_TYPES, FILES
+from tidegate.daemon.http.server import CONTENT_TYPES, FILES
 
 DOCS = ROOT / "docs"
 COOKBOOK = ROOT / "examples" / "cookbook"

@@ -26,8 +26,7 @@ from tidegate.ids import Attempt, ClusterName, OperatorName, SlotIndex, TopicPar
 from tidegate.kafka.client_properties import derive_servers
 from tidegate.kafka.errors import BrokerUnavailable
 from tidegate.kafka.facts import TRANSACTION_LOG, TopicFacts
-from tidegate.kafka.inspection import Inspector
-from tidegate.kafka.versions import read_nodes
+from tidegate.kafka.inspection import Inspector, read_nodes
 from tidegate.operators.builtin.kafka_sink import SinkOperator
 from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.plan.graph import Plan

@@ -30,8 +30,8 @@ from tidegate.config.load import LoadedPipeline, derive_opener
 from tidegate.coordinator.journal_state import JournalState
 from tidegate.errors import TidegateError
 from tidegate.ids import ClusterName
+from tidegate.kafka.channel import STEP_S, connect, import_client
 from tidegate.kafka.client_properties import derive_login, derive_servers
-from tidegate.kafka.connecting import STEP_S, connect, import_client
 from tidegate.kafka.diagnosis import diagnose
 from tidegate.kafka.errors import BrokerUnavailable, KafkaRefused
 from tidegate.operators.builtin.dead_letters import DEAD_LETTERS

@@ -49,7 +49,7 @@ from tidegate.daemon.tap_resource import ROWS, ROWS_MAX, TapAnswer
 from tidegate.daemon.taps import TAP_S, TapEnd
 from tidegate.errors import TidegateError
 from tidegate.formats.plain import parse_json, render_json
-from tidegate.journal.savepoint_maintenance import FoundSavepoint, find_savepoints
+from tidegate.journal.savepoint import FoundSavepoint, find_savepoints
 from tidegate.storage.base import StorageError
 from tidegate.storage.open import StorageOpener
 from tidegate.tables.source import read_journal

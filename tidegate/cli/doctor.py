@@ -45,8 +45,8 @@ from tidegate.daemon.control_token import check_token_file
 from tidegate.daemon.http.server import HttpUnavailable, explain_unavailable
 from tidegate.daemon.http.tls import TlsRefused, make_context
 from tidegate.daemon.kafka_clusters import open_clusters
+from tidegate.daemon.preflight import StoredTarget, open_checkpoints
 from tidegate.daemon.restore_point import NO_OPTIONS, StartOptions
-from tidegate.daemon.start_target import StoredTarget, open_checkpoints
 from tidegate.daemon.stores import Stores
 from tidegate.errors import TidegateError
 from tidegate.journal.journal import Journal

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tidegate.daemon.tap_resource import TapService
     from tidegate.plan.graph import Plan
     from tidegate.process.logs import LogSetup
-    from tidegate.spark.early_server import EarlyServer
+    from tidegate.spark.gateway import EarlyServer
 
 logger = logging.getLogger(__name__)
 
@@ -57,8 +57,8 @@ def run(
 
     The run continues from the newest checkpoint. Exit codes: see `tidegate docs operations/running`.
     """
-    from tidegate.process.garbage import collect_rarely
-    from tidegate.spark.early_server import early_server
+    from tidegate.process.limits import collect_rarely
+    from tidegate.spark.gateway import early_server
 
     collect_rarely()
     command_line = read_directives(keep, reset, drop)
@@ -70,7 +70,7 @@ def run(
 
 def _keep_exit_code() -> None:
     """Ignores signals after the daemon has ended: a late second signal must not look like the reason for the exit."""
-    from tidegate.process.signals import ending_signals
+    from tidegate.process.limits import ending_signals
 
     for number in ending_signals():
         signal.signal(number, signal.SIG_IGN)

@@ -36,13 +36,15 @@ from tidegate.daemon.checkpoint_requests import SavepointDone
 from tidegate.daemon.http.commands import ControlRequest
 from tidegate.ids import ClusterName
 from tidegate.journal.reading import list_entries
-from tidegate.journal.savepoint import COPY_AGAIN, SavepointRefused, read_savepoint
-from tidegate.journal.savepoint_maintenance import (
+from tidegate.journal.savepoint import (
+    COPY_AGAIN,
     Examination,
     FoundSavepoint,
     SavepointNeeded,
+    SavepointRefused,
     examine_savepoint,
     find_savepoints,
+    read_savepoint,
     refuse_needed,
     remove_savepoint,
 )

@@ -27,7 +27,7 @@ from tidegate.clock import SYSTEM_CLOCK, describe_stamp
 from tidegate.config.fields.counts import render_count
 from tidegate.config.load import opener_of_file
 from tidegate.errors import TidegateError
-from tidegate.process.garbage import collect_rarely
+from tidegate.process.limits import collect_rarely
 
 if TYPE_CHECKING:
     import polars as pl

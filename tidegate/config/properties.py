@@ -343,7 +343,7 @@ def _find_remedy(name: str, known: Collection[str]) -> str:
 
 
 # -- properties that are valid alone, but together make librdkafka refuse to create a client ---------------------------
-# The numbers are librdkafka's defaults, overridden by those of `sources/consumer_properties.py` and
+# The numbers are librdkafka's defaults, overridden by those of `sources/tools.py` and
 # `kafka/producer_properties.py`. A test compares them with the library.
 
 RECONNECT_MAX_MS: Final = 10_000

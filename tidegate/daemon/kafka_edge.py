@@ -31,9 +31,8 @@ from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.sinks.committer import FIRST_ATTEMPT, Committer
 from tidegate.sinks.hanging_resolver import HangingTransactionResolver
 from tidegate.sinks.hanging_transactions import ResolveReport
-from tidegate.sinks.outcome import CommitOutcome
+from tidegate.sinks.outcome import CommitOutcome, abort_all, find_transaction_statuses
 from tidegate.sinks.salvage import SalvageOrder, Settlement
-from tidegate.sinks.transaction_status import abort_all, find_transaction_statuses
 from tidegate.sources.start_offsets import read_beginning, refuse_unreadable
 
 if TYPE_CHECKING:

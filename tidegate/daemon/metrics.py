@@ -37,14 +37,12 @@ from tidegate.daemon.checkpoint_figures import (
 )
 from tidegate.daemon.diagnosis.facts import BrokerOutage, Conditions, Observation
 from tidegate.daemon.metric_catalogue import MetricSeries
-from tidegate.daemon.operator_accounts import OperatorAccounts
-from tidegate.daemon.pipeline_history import EventKind, PipelineEvent, PipelineHistory
-from tidegate.daemon.rates import LabelBound
+from tidegate.daemon.operator_accounts import LabelBound, OperatorAccounts
+from tidegate.daemon.pipeline_history import EventKind, History, PipelineEvent, PipelineHistory
 from tidegate.daemon.slot_metrics import LagMetrics, LoopAge, SlotMetrics
 from tidegate.daemon.source_holds import SourceHold
 from tidegate.daemon.source_progress import NO_CLUSTERS, Clusters, PartitionStatus, ReadPartition, derive_partitions
 from tidegate.daemon.status import Diagnosis, PipelineState, Status, decide_state
-from tidegate.daemon.time_series import History
 from tidegate.ids import MAIN_CLUSTER, Attempt, ClusterName, OperatorName, TopicPartition
 from tidegate.task.report import SlotReport
 

@@ -1,6 +1,7 @@
 """The examination before a takeover: the journal, Kafka's record of the pipeline, and the current cluster.
 
-The preflight only reads. A start that is refused here has changed nothing, even if another daemon is running.
+The preflight only reads. A start that is refused here has changed nothing, even if another daemon is running. The
+checks before a start also use it, to determine what a start would continue from.
 """
 
 from __future__ import annotations
@@ -10,7 +11,11 @@ import logging
 from typing import Final
 
 import msgspec
+from typing_extensions import override
 
+from tidegate.checks.facts import Comparison, StartTarget
+from tidegate.checks.unfit_state import refuse_unfit_state
+from tidegate.config.load import LoadedPipeline, derive_opener
 from tidegate.coordinator.clusters import find_twice
 from tidegate.coordinator.entries import ClusterIdentity, Identity
 from tidegate.coordinator.journal_state import JournalState
@@ -26,8 +31,9 @@ from tidegate.coordinator.recovery import (
     refuse_unfit,
 )
 from tidegate.coordinator.restore_target import RestoreTarget, derive_chosen
-from tidegate.coordinator.upgrade import derive_dropped_topics
+from tidegate.coordinator.upgrade import Upgrade, UpgradeOutcome, derive_dropped_topics
 from tidegate.daemon.restore_point import NO_OPTIONS, RestorePointSelector, StartOptions
+from tidegate.daemon.start_offsets import find_ahead, find_lost_input
 from tidegate.daemon.stores import Stores
 from tidegate.errors import PipelineStopped, TidegateError
 from tidegate.ids import ClusterName, OperatorName
@@ -38,6 +44,7 @@ from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.plan.clusters import derive_sink_clusters, derive_sink_topics, derive_source_clusters
 from tidegate.plan.graph import Plan
 from tidegate.plan.state_fingerprints import derive_fingerprints
+from tidegate.storage.base import Storage
 from tidegate.task.inflight import derive_shapes
 
 logger = logging.getLogger(__name__)
@@ -259,3 +266,58 @@ async def _find_topics(
         listed.setdefault(source.cluster, {}).update(matching)
         read[source.name] = tuple(sorted({*matching, *filter(source.matches, held)}))
     return read, listed
+
+
+def open_checkpoints(loaded: LoadedPipeline) -> Storage:
+    """Opens the checkpoint directory of a pipeline file. Raises StorageError."""
+    return derive_opener(loaded.settings)(str(loaded.settings.checkpoints.directory))
+
+
+class StoredTarget(StartTarget):
+    """Implements `StartTarget` for a start with these options. It opens `stores.kafka`, which the caller closes."""
+
+    def __init__(self, stores: Stores, options: StartOptions) -> None:
+        self._stores = stores
+        self._options = options
+
+    @override
+    async def try_storage(self) -> None:
+        await self._stores.in_journal_thread(self._stores.storage.probe)
+
+    @override
+    async def read_journal(self) -> JournalState:
+        return await self._stores.in_journal_thread(self._stores.journal.read)
+
+    @override
+    async def compare(self, plan: Plan) -> Comparison:
+        stores = self._stores
+        await stores.kafka.open()
+        look = await run_preflight(plan, stores, self._options, first=True, verify=False)
+        newest, identity = look.before.newest_checkpoint, look.before.identity
+        if not look.goes_back and newest is not None and identity is not None:
+            upgrade = await stores.in_journal_thread(
+                lambda: refuse_unfit_state(stores.storage, newest, identity, look.facts)
+            )
+            _log_dropped_state(upgrade)
+        restore = look.decide_restore()
+        return Comparison(
+            await find_lost_input(plan, stores.kafka, restore, continuing=False),
+            await find_lost_input(plan, stores.kafka, restore, continuing=True),
+            tuple(find_ahead(plan, restore, stores.clock.now_ms())),
+            look.goes_back,
+        )
+
+
+def _log_dropped_state(upgrade: Upgrade) -> None:
+    """Logs how much state the next checkpoint will drop."""
+    for step in upgrade.steps:
+        if step.outcome in (UpgradeOutcome.DROPPED, UpgradeOutcome.RESET):
+            for state in step.states:
+                logger.warning(
+                    "step %s is %s: up to %s keys of its state %s, %s bytes, are discarded with the next checkpoint",
+                    step.name,
+                    step.outcome,
+                    f"{state.keys or 0:,}",
+                    state.name,
+                    f"{state.size_bytes:,}",
+                )

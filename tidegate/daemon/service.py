@@ -46,10 +46,10 @@ from tidegate.daemon.http.server import HttpServer
 from tidegate.daemon.kafka_clusters import open_clusters
 from tidegate.daemon.kafka_edge import KafkaEdge
 from tidegate.daemon.metrics import PipelineMetrics
+from tidegate.daemon.preflight import StoredTarget, open_checkpoints
 from tidegate.daemon.restore_point import StartOptions
 from tidegate.daemon.schema_service import SchemaService
 from tidegate.daemon.services import Services, SlotHost
-from tidegate.daemon.start_target import StoredTarget, open_checkpoints
 from tidegate.daemon.status import PipelineState
 from tidegate.daemon.supervisor import ShutdownIncomplete, Supervisor
 from tidegate.daemon.tap_resource import TapService, TapUnavailable
@@ -60,12 +60,11 @@ from tidegate.journal.journal import Journal
 from tidegate.plan.graph import Plan
 from tidegate.plan.taps import TapPoint
 from tidegate.process.channel_key import accepting_context
-from tidegate.process.garbage import exclude_present_objects
+from tidegate.process.limits import ending_signals, exclude_present_objects
 from tidegate.process.logs import LogContext
 from tidegate.process.service_manager import open_service_manager
-from tidegate.process.signals import ending_signals
 from tidegate.slot.copies import sweep_copies
-from tidegate.spark.early_server import EarlyServer
+from tidegate.spark.gateway import EarlyServer
 from tidegate.spark.host import SparkHost
 from tidegate.spark.master import find_driver_host
 from tidegate.spark.work_directory import WorkDirectory, temporary_directory

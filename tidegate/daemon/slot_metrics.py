@@ -15,8 +15,14 @@ import msgspec
 
 from tidegate.coordinator.types import SourcePositions
 from tidegate.daemon.metric_catalogue import MetricSeries
-from tidegate.daemon.operator_accounts import OPERATOR_COUNTERS, OperatorAccounts
-from tidegate.daemon.rates import RATE_WINDOW_SECONDS, CounterWindow, LabelBound, ReportCounts
+from tidegate.daemon.operator_accounts import (
+    OPERATOR_COUNTERS,
+    RATE_WINDOW_SECONDS,
+    CounterWindow,
+    LabelBound,
+    OperatorAccounts,
+    ReportCounts,
+)
 from tidegate.daemon.source_holds import HoldMetrics
 from tidegate.daemon.source_progress import NO_CLUSTERS, Clusters, PartitionReport, ReadPartition, RecordTimes
 from tidegate.ids import ClusterName, OperatorName, TopicPartition

@@ -1,21 +1,176 @@
-"""The transport of request objects to a node of the cluster and of the responses back. The simulation replaces it.
+"""Connects kafka-python clients, and sends request objects to a node of the cluster.
 
-Together with `connecting.py`, the only module that uses private names of kafka-python. It needs `_manager` to send a
-request to a chosen node, because no public client can end a transaction that another process wrote. Read next:
-`connection.py`.
+The simulation replaces the transport. This is the only module that uses private names of kafka-python. It needs
+`_manager` to send a request to a chosen node, because no public client can end a transaction that another process
+wrote. Read next: `connection.py`.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from contextlib import suppress
+from functools import cache
+from importlib import import_module
+from socket import socket
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from typing_extensions import override
 
-from tidegate.kafka.connecting import close_client, connect
+from tidegate.kafka.client_properties import derive_client_arguments, derive_servers
+from tidegate.kafka.diagnosis import diagnose
+from tidegate.kafka.errors import BrokerUnavailable, LoginRefused, describe_error
+from tidegate.kafka.oauth import MECHANISM, make_provider
+from tidegate.kafka.tls import RenewedContext, uses_tls
 
 if TYPE_CHECKING:
     from kafka import KafkaAdminClient
+
+
+REQUEST_TIMEOUT_S: Final = 10.0
+CHECK_S: Final = 1.0
+"""The first connection timeout. It is doubled after each failure; each failure is diagnosed, because most obstacles do
+not disappear by waiting.
+"""
+STEP_S: Final = 2.0
+PAUSE_S: Final = 0.1
+IN_FLIGHT: Final = 1000
+"""Requests in flight on one connection. kafka-python allows 5 by default and fails requests beyond the limit. The
+commits of a checkpoint are sent all at once, and brokers answer the requests of a connection in order anyway.
+"""
+
+CLIENT_MODULES: Final = (
+    "kafka",
+    "kafka.admin",
+    "kafka.errors",
+    "kafka.protocol.admin.configs",
+    "kafka.protocol.admin.transactions",
+    "kafka.protocol.consumer",
+    "kafka.protocol.producer.produce",
+    "kafka.protocol.producer.transaction",
+)
+
+
+def import_client() -> None:
+    """Imports the whole client before threads query brokers.
+
+    Its modules import each other in cycles. Two threads that enter a cycle at different modules cause an import
+    deadlock.
+    """
+    for name in CLIENT_MODULES:
+        import_module(name)
+
+
+def connect(kafka: Mapping[str, str], timeout_s: float) -> KafkaAdminClient:
+    """Returns a connected client. `kafka` contains librdkafka properties. The caller closes the client.
+
+    Raises LoginRefused as soon as it is clear that waiting does not help, BrokerUnavailable after `timeout_s`, both
+    with `text`, `remedy` and `property` among their fields, and PropertyRefused for properties that cannot be used.
+    """
+    from kafka import errors
+
+    arguments = derive_client_arguments(kafka)
+    if uses_tls(kafka):
+        arguments["ssl_context"] = RenewedContext(kafka)
+    if arguments.get("sasl_mechanism") == MECHANISM:
+        arguments["sasl_oauth_token_provider"] = make_provider(kafka)
+    bootstrap = derive_servers(kafka)
+    deadline, check_s = time.monotonic() + timeout_s, CHECK_S
+    while True:
+        try:
+            return _try(arguments, max(0.1, min(check_s, deadline - time.monotonic())))
+        except OSError as error:  # raised by the client itself, for instance without a free descriptor; may pass
+            if time.monotonic() < deadline:
+                time.sleep(PAUSE_S)
+                continue
+            text, remedy = f"no client for {bootstrap}: {error.strerror or error}", "raise the limit of open files"
+            raise BrokerUnavailable(f"{text}; {remedy} (ulimit -n)", text=text, remedy=remedy) from error
+        except errors.KafkaError as error:
+            obstacle = diagnose(kafka, STEP_S)
+            if obstacle is not None and obstacle.final:
+                raise LoginRefused(
+                    f"cannot connect to {obstacle.text}; {obstacle.remedy}",
+                    text=obstacle.text,
+                    remedy=obstacle.remedy,
+                    property=obstacle.property,
+                ) from error
+            if time.monotonic() < deadline:
+                check_s *= 2
+                continue
+            text, remedy = (obstacle.text, obstacle.remedy) if obstacle else (describe_error(error), "is it reachable?")
+            raise BrokerUnavailable(
+                f"no connection to {bootstrap} in {timeout_s:g} s: {text}; {remedy}",
+                text=text,
+                remedy=remedy,
+                property=obstacle.property if obstacle else "bootstrap.servers",
+            ) from error
+
+
+def close_client(client: KafkaAdminClient) -> None:
+    """Closes all connections and stops the client's thread.
+
+    The connections are closed on that thread. kafka-python closes them on the caller's, and a connection that the
+    other thread is making at this moment stays open until the garbage collector runs.
+    """
+    from kafka.errors import KafkaError
+
+    manager = client._manager
+    with suppress(KafkaError, RuntimeError):  # its thread has ended
+        manager.run(manager.close)
+    client.close()
+
+
+def _try(arguments: Mapping[str, object], timeout_s: float) -> KafkaAdminClient:
+    """Tries to connect once. kafka-python leaves its thread running when the first connection fails, so it is stopped
+    here.
+    """
+    from kafka import KafkaAdminClient, errors
+    from kafka.net.compat import KafkaNetClient
+
+    made: list[Any] = []
+
+    def make_client(**configs: object) -> Any:
+        made.append(KafkaNetClient(**configs))
+        return made[0]
+
+    try:
+        return KafkaAdminClient(
+            **{"client_id": "tidegate", **arguments},
+            proxy_url=_closing_sockets(),
+            bootstrap_timeout_ms=int(timeout_s * 1000),
+            request_timeout_ms=int(REQUEST_TIMEOUT_S * 1000),
+            max_in_flight_requests_per_connection=IN_FLIGHT,
+            reconnect_backoff_max_ms=1000,
+            kafka_client=make_client,
+        )
+    except (errors.KafkaError, OSError):
+        for client in made:
+            net = client._manager._net
+            client.close()
+            net.stop()
+        raise
+
+
+@cache
+def _closing_sockets() -> str:
+    """Returns the `proxy_url` scheme of sockets that are closed when they fail to connect.
+
+    kafka-python leaves them open until the garbage collector runs, which leaks one socket per try while a broker is
+    unavailable. Its registry of schemes is the extension point that it offers.
+    """
+    from kafka.net.inet import KafkaNetSocket
+
+    class ClosingSocket(KafkaNetSocket):  # type: ignore[misc]  # the library has no types
+        SCHEMES = ("tidegate",)
+
+        async def sock_connect(self, net: Any, sock: socket, address: Any, timeout_at: float | None = None) -> Any:
+            try:
+                return await super().sock_connect(net, sock, address, timeout_at=timeout_at)
+            except BaseException:
+                sock.close()
+                raise
+
+    return f"{ClosingSocket.SCHEMES[0]}://"
 
 
 class RequestChannel(Protocol):

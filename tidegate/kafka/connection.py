@@ -12,9 +12,8 @@ from typing import Any, Final, TypeVar
 
 from tidegate.clock import Clock
 from tidegate.ids import TopicPartition
-from tidegate.kafka.channel import OpenChannel
+from tidegate.kafka.channel import REQUEST_TIMEOUT_S, OpenChannel
 from tidegate.kafka.client_properties import derive_servers
-from tidegate.kafka.connecting import REQUEST_TIMEOUT_S
 from tidegate.kafka.errors import BrokerUnavailable, KafkaRefused, describe_error
 from tidegate.kafka.facts import TRANSACTION_LOG, Leader
 

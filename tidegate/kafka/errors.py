@@ -1,4 +1,4 @@
-"""Errors between Tidegate and Kafka, grouped by whether another attempt can help."""
+"""Errors between Tidegate and Kafka, of sinks and sources, grouped by whether another attempt can help."""
 
 from __future__ import annotations
 
@@ -112,3 +112,15 @@ class TransactionUndecidable(PipelineStopped):
     """A transaction of a completed checkpoint was committed in one partition and aborted in another."""
 
     code = "transaction-undecidable"
+
+
+class SourceFailed(PipelineStopped):
+    """A failure that another attempt would meet again: unknown topic, no permission, input lost to retention."""
+
+    code = "source-failed"
+
+
+class SourceUnavailable(AttemptFailed):
+    """The brokers cannot serve the source now; another attempt may succeed."""
+
+    code = "source-unavailable"

@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from tidegate.clock import SYSTEM_CLOCK, Clock
-from tidegate.kafka.channel import RequestChannel, open_client_channel
-from tidegate.kafka.connecting import PAUSE_S, STEP_S
+from tidegate.kafka.channel import PAUSE_S, STEP_S, RequestChannel, open_client_channel
 from tidegate.kafka.diagnosis import Obstacle, diagnose, find_obstacle
 from tidegate.kafka.errors import BrokerUnavailable, LoginRefused, LoginRefusedLater, PropertyRefused
 from tidegate.kafka.tls import RENEWAL_S

@@ -15,8 +15,7 @@ from tidegate.clock import SYSTEM_CLOCK, Clock
 from tidegate.committable import Committable, WrittenRange
 from tidegate.ids import ProducerId, TopicPartition, TransactionalId
 from tidegate.kafka.batches import derive_first_sequence, derive_marker, derive_ranges
-from tidegate.kafka.channel import OpenChannel, open_client_channel
-from tidegate.kafka.connecting import REQUEST_TIMEOUT_S
+from tidegate.kafka.channel import REQUEST_TIMEOUT_S, OpenChannel, open_client_channel
 from tidegate.kafka.connection import CONCURRENT_RETRY, TOPIC_NOT_AUTHORIZED, AskAgain, BrokerConnection, error_name
 from tidegate.kafka.errors import BrokerUnavailable, KafkaRefused, MarkerOvertaken
 from tidegate.kafka.facts import (

@@ -9,12 +9,36 @@ from __future__ import annotations
 import logging
 import os
 import select
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final, NamedTuple, TextIO
 
-from tidegate.process.closed_streams import find_descriptor
+
+def discard(stream: TextIO) -> None:
+    """Redirects the stream to nothing, so that later writes neither block nor fail.
+
+    The exit of the interpreter writes to it, for example.
+    """
+    descriptor = find_descriptor(stream)
+    if descriptor is not None:
+        nothing = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nothing, descriptor)
+        os.close(nothing)
+    if stream is sys.stderr:  # a thread may be blocked in a write to it, holding the lock of its buffer
+        sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - as long as the process
+        vars(sys)["__stderr__"] = sys.stderr  # the interpreter restores this one at its exit
+
+
+def find_descriptor(stream: TextIO) -> int | None:
+    """Returns the descriptor; None if there is none (io.UnsupportedOperation) or the stream is closed."""
+    try:
+        return stream.fileno()
+    except (OSError, ValueError):
+        return None
+
 
 Write = Callable[[int, str], None]
 """Writes one line, given its level and its text; may block. An exception is the reason why the line was not written."""

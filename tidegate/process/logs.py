@@ -23,8 +23,7 @@ import msgspec
 from tidegate.clock import render_stamp
 from tidegate.errors import TidegateError
 from tidegate.ids import Attempt, SlotIndex
-from tidegate.process.closed_streams import discard
-from tidegate.process.log_lines import LineHandler, StreamLines, Write
+from tidegate.process.log_lines import LineHandler, StreamLines, Write, discard
 from tidegate.process.repeated_messages import INTERVAL_S, Repeats, Withheld, render_repeats
 from tidegate.task.messages import LogRecord, escape_halves
 

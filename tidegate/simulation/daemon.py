@@ -15,8 +15,7 @@ from tidegate.coordinator.entries import Writer
 from tidegate.coordinator.restart import RestartStrategy
 from tidegate.coordinator.types import Job
 from tidegate.daemon.attempt_settings import AttemptSettings
-from tidegate.daemon.control_handshake import HELLO_TIMEOUT_S, TROUBLE, read_hello
-from tidegate.daemon.control_server import ControlServer
+from tidegate.daemon.control_server import HELLO_TIMEOUT_S, TROUBLE, ControlServer, read_hello
 from tidegate.daemon.kafka_clusters import KafkaClusters
 from tidegate.daemon.kafka_edge import KafkaEdge
 from tidegate.daemon.restore_point import RestoreOption, StartOptions

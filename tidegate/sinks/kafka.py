@@ -1,7 +1,7 @@
 """A sink subtask: writes rows into the transaction of the current checkpoint interval and prepares it at the barrier.
 
 The slot loop drives it. No method except `close` blocks, apart from one request when rows name unknown partitions
-(`limits.py`). Blocking work runs on helper threads (`helper_threads.py`): producers are opened ahead of need
+(`limits.py`). Blocking work runs on helper threads (`producers.py`): producers are opened ahead of need
 (`producers.py`), and transactions are prepared (`preparation.py`). Rows after a barrier go to the next transaction only
 after the previous one has been flushed; otherwise records of one key could overtake each other between two producers.
 """
@@ -24,13 +24,12 @@ from tidegate.kafka.tools import KAFKA_TOOLS, KafkaTools
 from tidegate.kafka.writer import TransactionWriter
 from tidegate.operators.builtin.kafka_sink import SinkOperator
 from tidegate.sinks.backlog import Backlog, QueuedBarrier
-from tidegate.sinks.helper_threads import SinkThreads
 from tidegate.sinks.limits import SinkTopics
 from tidegate.sinks.naming import TransactionalName
 from tidegate.sinks.outage import SinkOutage
 from tidegate.sinks.pool import POOL_SIZE_MAX, IdPool, derive_pool_size, derive_warm
 from tidegate.sinks.preparation import Preparation
-from tidegate.sinks.producers import SinkProducers
+from tidegate.sinks.producers import SinkProducers, SinkThreads
 from tidegate.task.ports import Prepared
 from tidegate.task.stop_limits import derive_close_limit_s
 

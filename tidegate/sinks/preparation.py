@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Final
 from tidegate.committable import Committable
 from tidegate.ids import Attempt, CheckpointId, SlotIndex, TopicPartition
 from tidegate.sinks.backlog import QueuedBarrier
-from tidegate.sinks.helper_threads import SinkThreads, taken
 from tidegate.sinks.outage import SinkOutage
-from tidegate.sinks.producers import SinkProducers
+from tidegate.sinks.producers import SinkProducers, SinkThreads, taken
 from tidegate.sinks.proof import Flushed, decide_committable, decide_first_sequences, decide_flushed
 from tidegate.task.ports import Prepared
 

@@ -15,7 +15,7 @@ import confluent_kafka as ck
 
 from tidegate.committable import Committable
 from tidegate.ids import CheckpointId, OperatorName, SlotIndex, TopicPartition
-from tidegate.kafka.connecting import PAUSE_S
+from tidegate.kafka.channel import PAUSE_S
 from tidegate.kafka.errors import BrokerUnavailable, KafkaRefused, SinkRefused
 from tidegate.kafka.facts import TopicLimits
 from tidegate.kafka.log_reader import SCAN_TIMEOUT_S

@@ -32,7 +32,7 @@ def import_slots() -> None:
     try:
         for module in (WORKER, "tidegate.slot.worker", "tidegate.slot.deployment"):
             importlib.import_module(module)
-        importlib.import_module("tidegate.kafka.connecting").import_client()  # for the first transaction of each slot
+        importlib.import_module("tidegate.kafka.channel").import_client()  # for the first transaction of each slot
     except Exception:  # noqa: BLE001 - the first slot fails with the same error, which its job reports to the daemon
         return
     finally:

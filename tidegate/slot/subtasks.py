@@ -1,9 +1,9 @@
-"""Builds the subtasks of one slot with their restored state, and closes their resources."""
+"""Builds the subtasks of one slot with their channels and restored state, and closes their resources."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Final
@@ -13,34 +13,99 @@ import msgspec
 from tidegate.config.fields.counts import render_count
 from tidegate.coordinator.types import StateHandle
 from tidegate.formats.schemas import Schemas
-from tidegate.ids import StateId, SubtaskId
+from tidegate.ids import SlotIndex, StateId, SubtaskId, VertexId
 from tidegate.operators.builtin.kafka_sink import SinkOperator
 from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.operators.runtime import OperatorRuntime
 from tidegate.operators.spec import Slot, StepOperator
 from tidegate.plan.assignment import key_group_range
 from tidegate.plan.evolving import evolve
-from tidegate.plan.graph import Node, Vertex
+from tidegate.plan.graph import Edge, Node, Plan, Vertex
 from tidegate.plan.growth import BatchLimits, derive_batch_limits
 from tidegate.sinks.runtime import SinkRuntime
 from tidegate.slot.copies import RestoredFiles
 from tidegate.slot.parts import SlotParts
-from tidegate.slot.wiring import Wiring
 from tidegate.sources.runtime import SourceRuntime
 from tidegate.state.base import Share
 from tidegate.task.barriers.choice import choose_handler, may_overtake
+from tidegate.task.channels import InputChannel, LocalOutput, OutputChannel, RemoteOutput
 from tidegate.task.elements import Batch
 from tidegate.task.inflight import read_replay
 from tidegate.task.input_gate import InputGate
 from tidegate.task.loop import SlotLoop
 from tidegate.task.messages import Deploy
 from tidegate.task.operator_chain import Runtimes
+from tidegate.task.outputs import EdgeOutput
 from tidegate.task.ports import OperatorState, Sink
 from tidegate.task.restore import as_declared, restore_states
 from tidegate.task.vertex import VertexTask
 from tidegate.user_code.files import NO_FILES, CodeFiles
 
 logger = logging.getLogger(__name__)
+
+
+class Wiring:
+    """The channels of one slot. Creates all inputs at once, since a subtask writes directly into those of
+    its own slot.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        slot: SlotIndex,
+        make_input: Callable[[int], InputChannel],
+        make_remote_output: Callable[[int], RemoteOutput],
+    ) -> None:
+        """The functions are those of SlotParts."""
+        self.remote_inputs: dict[tuple[int, int], InputChannel] = {}
+        """By sender and edge."""
+        self.remote_outputs: dict[int, dict[int, RemoteOutput]] = {}
+        """By receiver and edge."""
+        self._plan = plan
+        self._slot = int(slot)
+        self._make_input = make_input
+        self._make_remote_output = make_remote_output
+        self._local: dict[int, InputChannel] = {}
+        self._inputs = {
+            vertex.id: [
+                self._open_input(edge, sender) for edge in plan.inputs_of(vertex.id) for sender in self._ends(edge)
+            ]
+            for vertex in plan.vertices
+        }
+
+    def inputs_of(self, vertex: VertexId) -> Sequence[InputChannel]:
+        """Returns the channels that lead to the subtask of a vertex, edge by edge, by sender."""
+        return self._inputs[vertex]
+
+    def open_output(self, edge: Edge) -> EdgeOutput:
+        """Creates the sending ends of an edge."""
+        channels: list[OutputChannel] = []
+        for receiver in self._ends(edge):
+            if receiver == self._slot:
+                channels.append(LocalOutput(self._local[edge.index]))
+            else:
+                output = self._make_remote_output(edge.index)
+                self.remote_outputs.setdefault(receiver, {})[edge.index] = output
+                channels.append(output)
+        return EdgeOutput(edge, channels, self._plan.max_parallelism)
+
+    @property
+    def queued(self) -> int:
+        """Elements queued in front of subtasks. Safe from any thread."""
+        return sum(len(channel) for channels in self._inputs.values() for channel in channels)
+
+    def _ends(self, edge: Edge) -> Sequence[int]:
+        """Returns the slots at the other end of an edge."""
+        return range(self._plan.parallelism) if edge.keys else [self._slot]
+
+    def _open_input(self, edge: Edge, sender: int) -> InputChannel:
+        channel = self._make_input(edge.index)
+        if sender == self._slot:
+            self._local[edge.index] = channel
+        else:
+            self.remote_inputs[sender, edge.index] = channel
+        return channel
+
 
 SOURCE_TIMEOUT_S: Final = 60.0
 

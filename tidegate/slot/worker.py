@@ -24,8 +24,7 @@ from tidegate.clock import SYSTEM_CLOCK, SteadyClock
 from tidegate.errors import AttemptFailed
 from tidegate.parent import die_with_parent
 from tidegate.process.channel_key import dialling_context
-from tidegate.process.garbage import collect_rarely
-from tidegate.process.limits import raise_descriptor_limit
+from tidegate.process.limits import collect_rarely, raise_descriptor_limit
 from tidegate.slot import POLARS_THREADS
 from tidegate.slot.channel_sockets import EncryptedSockets
 from tidegate.slot.control_link import ControlLink, WakePipe

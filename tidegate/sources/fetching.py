@@ -13,9 +13,9 @@ import confluent_kafka as ck
 from typing_extensions import override
 
 from tidegate.ids import TopicPartition
+from tidegate.kafka.errors import SourceUnavailable
 from tidegate.native.library import Library, find_library
 from tidegate.native.librdkafka import Librdkafka, Message, find_librdkafka
-from tidegate.sources.errors import SourceUnavailable
 from tidegate.sources.messages import KafkaMessages, Records
 from tidegate.sources.native_messages import Columns, Loans, NativeMessages, address_of, room_of
 

@@ -22,9 +22,8 @@ from tidegate.kafka.tls import RENEWAL_S, names_tls_files, stamp_tls_files
 from tidegate.operators.async_queue import PendingCall
 from tidegate.operators.builtin.dead_letters import WAIT_MS, Origin
 from tidegate.operators.calls.caller import Asked, Caller, CallsFailed
-from tidegate.sources.consumer_properties import DEFAULTS, derive_consumer_properties
 from tidegate.sources.messages import KafkaMessages
-from tidegate.sources.tools import SOURCE_TOOLS, Consumer, SourceTools
+from tidegate.sources.tools import DEFAULTS, SOURCE_TOOLS, Consumer, SourceTools, derive_consumer_properties
 
 _LOG = logging.getLogger("tidegate.sources")
 

@@ -20,15 +20,13 @@ import msgspec
 from tidegate.coordinator.discovery import FIRST_OFFSET
 from tidegate.coordinator.types import SourcePositions
 from tidegate.ids import TopicPartition
+from tidegate.kafka.errors import SourceFailed, SourceUnavailable
 from tidegate.kafka.tls import RENEWAL_S, names_tls_files, stamp_tls_files
 from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.sources.caught_up import CaughtUp, Due
-from tidegate.sources.consumer_errors import ConsumerErrors
-from tidegate.sources.consumer_properties import derive_consumer_properties
-from tidegate.sources.errors import SourceFailed, SourceUnavailable
+from tidegate.sources.consumer_errors import CHECK_SECONDS, ConsumerErrors, Outage
 from tidegate.sources.fetching import Fetcher
 from tidegate.sources.messages import NO_RECORDS, Records
-from tidegate.sources.outage import CHECK_SECONDS, Outage
 from tidegate.sources.positions import Positions, derive_restored
 from tidegate.sources.tools import (
     AT_ONCE,
@@ -38,6 +36,7 @@ from tidegate.sources.tools import (
     Consumer,
     GatherTimes,
     SourceTools,
+    derive_consumer_properties,
     read_bounds,
     read_ends,
 )

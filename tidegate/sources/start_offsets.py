@@ -9,8 +9,8 @@ from typing import Final, Protocol
 from tidegate.coordinator.start_offsets import UnassignedSource
 from tidegate.coordinator.types import SourcePositions
 from tidegate.ids import TopicPartition
+from tidegate.kafka.errors import SourceFailed
 from tidegate.operators.builtin.kafka_source import SourceOperator
-from tidegate.sources.errors import SourceFailed
 from tidegate.sources.positions import describe_out_of_range
 
 Offsets = dict[TopicPartition, int]

@@ -12,7 +12,7 @@ from typing import Final
 
 from tidegate.formats.contract import WaitingForSchema
 from tidegate.ids import TopicPartition
-from tidegate.sources.errors import SourceUnavailable
+from tidegate.kafka.errors import SourceUnavailable
 from tidegate.sources.messages import OutOfOrder, Records
 from tidegate.sources.positions import Positions
 from tidegate.sources.reader import ConsumerThread, Pending

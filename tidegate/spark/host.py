@@ -25,15 +25,11 @@ from tidegate.config.fields.secrets import Text, is_secret_key, reveal
 from tidegate.errors import PipelineStopped
 from tidegate.slot.bootstrap import SlotBootstrap
 from tidegate.slot.fork_guard import EARLY_SERVER, FROZEN_S
-from tidegate.spark.channel_key import make_key
 from tidegate.spark.class_archive import spark_archive
-from tidegate.spark.early_server import EarlyServer
-from tidegate.spark.gateway import DriverJvm
+from tidegate.spark.gateway import DriverJvm, EarlyServer, JvmOutput, link_home, make_key
 from tidegate.spark.java import find_java, java_home
 from tidegate.spark.job_errors import derive_job_error, describe_failure, describe_refusal
-from tidegate.spark.jvm_output import JvmOutput
 from tidegate.spark.master import MASTER_TIMEOUT_S, SparkUnavailable, find_driver_host, wait_for_master
-from tidegate.spark.spark_home import link_home
 from tidegate.spark.versions import read_spark
 
 if TYPE_CHECKING:
@@ -171,7 +167,7 @@ class SparkHost:
         self._frozen_s = frozen_s
         self._early_server = early_server
         self.channel_key = ""
-        """The key (see channel_key.py). Set once the session is open; empty if nothing is encrypted."""
+        """The key (see `process/channel_key.py`). Set once the session is open; empty if nothing is encrypted."""
         self._encrypted = encrypted
         self._start_timeout_s = start_timeout_s
         self._application = application

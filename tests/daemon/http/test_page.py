@@ -10,8 +10,7 @@ from itertools import product
 import pytest
 
 from tests.waiting import PATIENCE_S
-from tidegate.daemon.http.page import CONTENT_TYPES, FILES, FOLDER, INDEX, PREFIX, SECURITY_HEADERS
-from tidegate.daemon.http.server import HttpServer
+from tidegate.daemon.http.server import CONTENT_TYPES, FILES, FOLDER, INDEX, PREFIX, SECURITY_HEADERS, HttpServer
 
 HTML = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 VENDORED = {

@@ -17,7 +17,7 @@ from tests.conftest import BrokerMaker, SessionBroker, TopicMaker
 from tests.support import clients
 from tests.waiting import wait_until
 from tidegate.dev.broker import BrokerFailed, DevelopmentBroker, server
-from tidegate.kafka.connecting import connect
+from tidegate.kafka.channel import connect
 
 pytestmark = pytest.mark.slow
 

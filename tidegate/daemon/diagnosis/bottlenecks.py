@@ -10,8 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from tidegate.config.fields.counts import render_count
-from tidegate.daemon.diagnosis.rule import FoundCause
-from tidegate.daemon.diagnosis.situation import Phase, Situation, SlotLoad, render_span
+from tidegate.daemon.diagnosis.situation import FoundCause, Phase, Situation, SlotLoad, render_span
 from tidegate.ids import OperatorName
 
 BUSY: Final = 0.8

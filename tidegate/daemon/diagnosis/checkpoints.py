@@ -8,8 +8,7 @@ from typing import Final
 from tidegate.config.fields.counts import render_count, render_size
 from tidegate.coordinator.events import CheckpointFailure
 from tidegate.coordinator.history import CheckpointKind, CheckpointRecord, CheckpointResult
-from tidegate.daemon.diagnosis.rule import FoundCause
-from tidegate.daemon.diagnosis.situation import Phase, Situation, SlowCheckpoint, render_span
+from tidegate.daemon.diagnosis.situation import FoundCause, Phase, Situation, SlowCheckpoint, render_span
 from tidegate.task.barriers.handler import AbortReason
 
 FAST_BYTES_PER_S: Final = 5 << 20

@@ -7,8 +7,7 @@ from typing import Final
 
 from tidegate.config.fields.counts import render_count
 from tidegate.coordinator.history import FailureRecord, FollowedBy
-from tidegate.daemon.diagnosis.rule import FoundCause
-from tidegate.daemon.diagnosis.situation import Situation, render_span
+from tidegate.daemon.diagnosis.situation import FoundCause, Situation, render_span
 from tidegate.daemon.status import DiagnosisSeverity, OperatorStatus, PipelineState
 
 LOOP_FAILURES: Final = 3

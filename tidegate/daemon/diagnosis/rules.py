@@ -9,7 +9,7 @@ import sys
 from typing import Final
 
 from tidegate.daemon.diagnosis import bottlenecks, checkpoints, conditions
-from tidegate.daemon.diagnosis.rule import Rule
+from tidegate.daemon.diagnosis.situation import Rule
 from tidegate.daemon.status import DiagnosisSeverity
 
 LATE: Final = frozenset({"lag-growing", "source-slow", "watermark-stalled", "late-rows"})

@@ -1,10 +1,12 @@
 """What several rules derive from the facts: how busy the slots are, whether the lag shrinks, which checkpoint is slow.
 
-Pure. Ratios cover the last twenty to thirty seconds, so that a hiccup of a second changes nothing.
+Pure. Ratios cover the last twenty to thirty seconds, so that a hiccup of a second changes nothing. A rule finds one
+cause in a situation, and knows which consequences it explains.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from enum import StrEnum
 from functools import cached_property
 from typing import Final
@@ -15,8 +17,8 @@ from tidegate.config.fields.counts import render_count
 from tidegate.config.fields.units import render_duration
 from tidegate.coordinator.history import CheckpointKind, CheckpointRecord, CheckpointResult, SubtaskPhases
 from tidegate.daemon.diagnosis.facts import Facts, Sample
-from tidegate.daemon.status import OperatorStatus
-from tidegate.ids import OperatorName
+from tidegate.daemon.status import DiagnosisSeverity, OperatorStatus
+from tidegate.ids import ClusterName, OperatorName
 
 LOAD_S: Final = 20.0
 LAG_S_MIN: Final = 15.0
@@ -228,3 +230,36 @@ def _derive_slow(record: CheckpointRecord, seconds: float) -> SlowCheckpoint:
         subtask=subtask,
         is_over=record.result is not CheckpointResult.UNDER_WAY,
     )
+
+
+class FoundCause(msgspec.Struct, frozen=True, kw_only=True):
+    """A cause that a rule has found."""
+
+    sentence: str
+    remedy: str = ""
+    """Empty: the rule's own."""
+    severity: DiagnosisSeverity | None = None
+    """None: the rule's own."""
+    step: OperatorName | None = None
+    slot: int | None = None
+    cluster: ClusterName | None = None
+    evidence: dict[str, float | str] = {}
+
+
+class Rule(msgspec.Struct, frozen=True, kw_only=True):
+    """One cause. `find` yields it for every place where it is found."""
+
+    code: str
+    meaning: str
+    """For docs/operations/diagnosis.md."""
+    remedy: str
+    find: Callable[[Situation], Iterator[FoundCause]]
+    severity: DiagnosisSeverity = DiagnosisSeverity.PROBLEM
+    explains: frozenset[str] = frozenset()
+    """Codes of consequences, which are not shown next to it."""
+    after_s: float = 0.0
+    """How long it must have been found without a break before it is shown."""
+    linger_s: float = 0.0
+    """How long it is still shown after it was found last."""
+    logged: bool = False
+    """True if the part that finds it out logs its beginning and end already."""

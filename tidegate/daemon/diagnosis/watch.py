@@ -12,9 +12,8 @@ from typing import Final, Protocol
 import msgspec
 
 from tidegate.daemon.diagnosis.facts import CheckpointLimits, Facts, Observation, PlanFacts, Recorder
-from tidegate.daemon.diagnosis.rule import FoundCause, Rule
 from tidegate.daemon.diagnosis.rules import RULES
-from tidegate.daemon.diagnosis.situation import Situation
+from tidegate.daemon.diagnosis.situation import FoundCause, Rule, Situation
 from tidegate.daemon.status import Diagnosis, DiagnosisSeverity
 from tidegate.ids import ClusterName, OperatorName
 

@@ -13,10 +13,9 @@ from tidegate.coordinator.history import CheckpointRecord, FailureRecord
 from tidegate.daemon.http.redaction import redact_checkpoints, redact_events, redact_failures, redact_status
 from tidegate.daemon.http.resources import Resource, ResourceQuery, ResourceRefused
 from tidegate.daemon.metrics import PipelineMetrics
-from tidegate.daemon.pipeline_history import EventList
+from tidegate.daemon.pipeline_history import EventList, History
 from tidegate.daemon.source_progress import PartitionsAnswer
 from tidegate.daemon.status import Status
-from tidegate.daemon.time_series import History
 from tidegate.ids import OperatorName
 
 POLLED_S: Final = 0.5

@@ -1,9 +1,13 @@
-"""The daemon's HTTP port: probes, metrics and the status of the pipeline. Commands are in `commands.py`.
+"""The daemon's HTTP port: probes, metrics, the status of the pipeline and the web page. Commands are in `commands.py`.
 
 The server has a thread and an event loop of its own. It starts before any other work, with everything imported, because
 importing a web stack next to a busy thread was seen to take seconds. Metrics are rendered on a helper thread, one
 request at a time, so probes never wait for a scrape. Connections are limited (`connection_limiter.py`), and requests
 sent by web pages are refused (`admission.py`). The paths are described in docs/operations/monitoring.md.
+
+The page (docs/page.md) consists of static files, read once and served from memory. They hold no secrets, so every
+client may load them. Its figures are requested from the resources, which decide who may read them. All addresses in the
+files are relative, so that the page works behind an ingress that adds a path.
 """
 
 from __future__ import annotations
@@ -11,13 +15,15 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import errno
+import hashlib
 import logging
 import os
 import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from aiohttp import web
@@ -29,7 +35,6 @@ from tidegate.daemon.http.admission import LOCALHOST, HttpRefusal, decide_host, 
 from tidegate.daemon.http.commands import COMMANDS, JSON, REQUEST_BYTES_MAX, CommandHandlers, answer_refusal
 from tidegate.daemon.http.connection_limiter import ConnectionLease, Places, make_client_logger
 from tidegate.daemon.http.openapi import make_openapi_resource
-from tidegate.daemon.http.page import INDEX, PREFIX, add_security_headers, answer_file, answer_static, is_page
 from tidegate.daemon.http.pipeline_resources import make_pipeline_resources
 from tidegate.daemon.http.resources import Resource, ResourceHandlers
 from tidegate.daemon.http.tls import ServerTls, TlsHandshake, find_caller
@@ -39,6 +44,81 @@ from tidegate.errors import TidegateError
 from tidegate.process.logs import redact
 
 logger = logging.getLogger(__name__)
+
+FOLDER: Final = Path(__file__).parent / "static"
+PREFIX: Final = "/static/"
+INDEX: Final = "index.html"
+CONTENT_TYPES: Final = {
+    ".css": "text/css",
+    ".html": "text/html",
+    ".js": "text/javascript",
+    ".svg": "image/svg+xml",
+    ".txt": "text/plain",
+}
+SECURITY_HEADERS: Final = {
+    "Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+"""Headers of every response of the HTTP port: nothing is loaded from, shown in or told to another site."""
+
+
+class StaticFile(NamedTuple):
+    """A file as it is served."""
+
+    body: bytes
+    content_type: str
+    etag: str
+
+
+def read_files(folder: Path = FOLDER) -> dict[str, StaticFile]:
+    """Reads the files below a folder that have a content type, by their paths relative to it."""
+    files = {}
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and path.suffix in CONTENT_TYPES:
+            body = path.read_bytes()
+            etag = hashlib.sha256(body).hexdigest()[:32]
+            files[path.relative_to(folder).as_posix()] = StaticFile(body, CONTENT_TYPES[path.suffix], etag)
+    return files
+
+
+FILES: Final = read_files()
+
+
+def is_page(request: web.Request) -> bool:
+    """Returns whether a request is for the page or one of its files. `/` is the page if the client accepts HTML."""
+    if request.path == "/":
+        return "text/html" in request.headers.get("Accept", "")
+    return request.path.startswith(PREFIX)
+
+
+def answer_file(request: web.Request, name: str) -> web.Response:
+    """Returns a file, or 304 if the client has it; raises HTTPNotFound if it does not exist.
+
+    Browsers ask each time whether a file has changed, so that a new version of the daemon never meets old scripts.
+    """
+    file = FILES.get(name)
+    if file is None:
+        raise web.HTTPNotFound
+    known = request.if_none_match or ()
+    changed = not any(tag.value in (file.etag, "*") for tag in known)
+    response = web.Response(body=file.body, content_type=file.content_type, charset="utf-8") if changed else None
+    response = response or web.Response(status=304)
+    response.etag = file.etag
+    response.headers.update({"Cache-Control": "no-cache", "Vary": "Accept"})
+    return response
+
+
+async def answer_static(request: web.Request) -> web.Response:
+    """Returns the file below `/static/` that the request names."""
+    return answer_file(request, request.match_info["name"])
+
+
+async def add_security_headers(_request: web.Request, response: web.StreamResponse) -> None:
+    """Adds SECURITY_HEADERS to a response that is about to be sent."""
+    response.headers.update(SECURITY_HEADERS)
+
 
 START_TIMEOUT_S: Final = 10.0
 STOP_TIMEOUT_S: Final = 5.0

@@ -15,8 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from tidegate.storage.base import StorageError, StorageOptions, StorageUnsupported
-from tidegate.storage.objects.failures import describe, judge
-from tidegate.storage.objects.tries import RetryLimits
+from tidegate.storage.objects.failures import RetryLimits, describe, judge
 
 EXTRA: Final = "object-stores"
 CONNECT_S: Final = 5.0

@@ -11,8 +11,8 @@ from typing_extensions import override
 from tidegate.storage.base import Storage, StorageError, StorageOptions, StorageUnsupported, StoreKind
 from tidegate.storage.objects.clients import ObjectStoreAddress, Recipe, make_clients, require_obstore
 from tidegate.storage.objects.credentials import CredentialsUnreadable
+from tidegate.storage.objects.failures import LIMITS, RetryLimits
 from tidegate.storage.objects.storage import ObjectStorage
-from tidegate.storage.objects.tries import LIMITS, RetryLimits
 
 PREFIX_MAX: Final = 500
 """Keys have at most 1024 bytes; object names need the rest."""

@@ -21,8 +21,15 @@ from typing_extensions import override
 from tidegate.clock import SYSTEM_CLOCK, Clock
 from tidegate.storage.base import ObjectMissing, Storage, StorageError, check_name
 from tidegate.storage.objects.clients import Clients
-from tidegate.storage.objects.failures import FailureKindOfStore, StoreFailure, judge
-from tidegate.storage.objects.tries import LIMITS, Failed, RetryLimits, Tries
+from tidegate.storage.objects.failures import (
+    LIMITS,
+    Failed,
+    FailureKindOfStore,
+    RetryLimits,
+    StoreFailure,
+    Tries,
+    judge,
+)
 
 WRITER: Final = "tidegatewriter"
 """Attribute of an object, in the form that every provider accepts."""
