@@ -88,7 +88,6 @@ def fill(metrics: PipelineMetrics) -> None:
     report = SlotReport(
         records_in={ORDERS: 10},
         bytes_in={ORDERS: 1000},
-        header_names_cut={ORDERS: 1},
         records_out={TOTALS: 9},
         bytes_out={TOTALS: 900},
         bad_records={ORDERS: {FailureKind.WRONG_TYPE: 1}},

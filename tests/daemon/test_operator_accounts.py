@@ -127,10 +127,6 @@ def waiting(rows: int, until_ms: int) -> SlotReport:
     return SlotReport(operators={TOTALS: OperatorCounts(gauges=gauges)})
 
 
-def until(metrics: PipelineMetrics, subtask: str) -> float | None:
-    return value(metrics, "operator_waiting_until_timestamp_seconds", step="totals", subtask=subtask)
-
-
 def test_what_waits_for_whom_is_added_up_with_the_latest_time() -> None:
     waits = {TOTALS: Waiting(("order",), ("payment",))}
     metrics = PipelineMetrics("shop", "0.1.0", HandClock(1000.0), OperatorAccounts(KINDS, waits=waits))
@@ -139,13 +135,8 @@ def test_what_waits_for_whom_is_added_up_with_the_latest_time() -> None:
     found = totals(metrics)
     assert found.waiting == "3 rows of `order` wait for `payment` until event time 1970-01-01T00:00:07.000Z"
     assert found.gauges == {"waiting_rows": 3, "waiting_until_ms": 7000, "left_rows": 10}
-    assert (until(metrics, "0"), until(metrics, "1")) == (5, 7)
     assert value(metrics, "operator_entries", step="totals", subtask="0", kind="waiting_rows") == 2
     assert value(metrics, "operator_entries", step="totals", subtask="0", kind="waiting_until_ms") is None
     metrics.slot_report(FIRST, 0, waiting(0, 0))
     metrics.slot_report(FIRST, 1, SlotReport(operators={TOTALS: OperatorCounts(gauges={"waiting_rows": 0})}))
     assert totals(metrics).waiting == ""
-    assert (until(metrics, "0"), until(metrics, "1")) == (None, None)
-    metrics.slot_report(FIRST, 0, waiting(1, 1000))
-    metrics.attempt_started(SECOND)
-    assert until(metrics, "0") is None

@@ -45,10 +45,8 @@ class Held:
         (one,) = [one for one in self.metrics.snapshot().operators if one.name == source]
         return one.on_hold, one.on_hold_seconds
 
-    def gauges(self, reason: str) -> tuple[float | None, float | None]:
-        names = ("source_on_hold", "source_on_hold_seconds")
-        count, seconds = (value(self.metrics, name, step="orders", reason=reason) for name in names)
-        return count, seconds
+    def count(self, reason: str) -> float | None:
+        return value(self.metrics, "source_on_hold", step="orders", reason=reason)
 
 
 def test_a_closed_gate_is_seen_until_it_opens(caplog: pytest.LogCaptureFixture) -> None:
@@ -60,12 +58,12 @@ def test_a_closed_gate_is_seen_until_it_opens(caplog: pytest.LogCaptureFixture) 
     held.holds.on_caught_up(SlotIndex(1), InputCaughtUp(JOIN, 1))
     assert held.seen(ORDERS) == ("until `latest` of `join` has caught up (1 of 2 slots)", 5)
     assert held.seen(CUSTOMERS) == ("", None)
-    assert held.gauges("gate") == (2, 5)
+    assert held.count("gate") == 2
     held.clock.now += 5
     held.holds.on_caught_up(SlotIndex(0), InputCaughtUp(JOIN, 1))
     assert held.sent[2:] == [(0, set()), (1, set())]
     assert held.seen(ORDERS) == ("", None)
-    assert held.gauges("gate") == (0, 0)
+    assert held.count("gate") == 0
     assert [one.getMessage() for one in caplog.records] == [
         "source orders is on hold until `latest` of `join` has caught up (0 of 2 slots)",
         "`latest` of `join` has caught up after 10.0 s: orders is no longer on hold",
@@ -80,16 +78,16 @@ def test_a_source_that_is_too_far_ahead_is_seen_with_how_far(caplog: pytest.LogC
     held.clock.now += 2
     why = "while it is 33m20s of event time ahead of customers (`join` allows 10m)"
     assert held.seen(ORDERS) == (why, 2)
-    assert held.gauges("lead") == (2, 2)
+    assert held.count("lead") == 2
     held.report(0, customers=None)
     assert held.seen(ORDERS)[0] == "until customers has event time for `join`, or is idle"
     held.report(1, customers=400_000)
     held.report(0, customers=400_000)
-    assert held.gauges("lead") == (1, 2)
+    assert held.count("lead") == 1
     held.report(0, customers=1_900_000)
     held.report(1, customers=1_900_000)
     assert held.seen(ORDERS) == ("", None)
-    assert held.gauges("lead") == (0, 0)
+    assert held.count("lead") == 0
     assert not caplog.records, "a lead comes and goes"
 
 
@@ -98,4 +96,4 @@ def test_a_new_attempt_begins_without_holds() -> None:
     held.holds.begin()
     held.metrics.attempt_started(Attempt(4))
     assert held.seen(ORDERS) == ("", None)
-    assert held.gauges("gate") == (0, 0)
+    assert held.count("gate") == 0

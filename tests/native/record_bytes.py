@@ -69,7 +69,7 @@ class Messages:
         self._blocks = [(ctypes.c_char * len(one.data)).from_buffer_copy(one.data) for one in records]
         self._messages = [self._message(*one) for one in zip(self._blocks, records, strict=True)]
         self._addresses = (Address * len(records))(*map(ctypes.addressof, self._messages))
-        self.asked = self.cut = 0
+        self.asked = 0
 
     @staticmethod
     def _message(block: Any, one: Written) -> Message:
@@ -79,15 +79,13 @@ class Messages:
         return Message(0, None, 0, *value, *key, 0, None)
 
     def headers(self, library: ctypes.CDLL) -> list[list[Header]]:
-        """Of each message. How often the client was asked is in `asked`, how many names it cuts off in `cut`."""
+        """Of each message. How often the client was asked is in `asked`."""
         count = len(self._messages)
         lists, counts = (Address * count)(), (ctypes.c_int64 * count)()
         get, size_of, header_at = self._client()
         library.tg_count_headers.restype = ctypes.c_int64
-        cut = ctypes.c_int64(-1)
-        given = (self._addresses, ctypes.c_int64(count), get, size_of, lists, counts, ctypes.byref(cut))
+        given = (self._addresses, ctypes.c_int64(count), get, size_of, lists, counts)
         total = library.tg_count_headers(*given)
-        self.cut = cut.value
         names, values = (Address * total)(), (Address * total)()
         name_lengths, value_lengths = (ctypes.c_int32 * total)(), (ctypes.c_int32 * total)()
         library.tg_headers(

@@ -76,21 +76,6 @@ def test_what_is_asked_for(record: Written) -> None:
     assert messages.asked == 1
 
 
-@pytest.mark.parametrize(
-    ("record", "cut"),
-    [
-        (write_record(b"k", b"v", HEADERS), 0),
-        (write_record(b"k", b"v", [(b"cut\0off", b"1"), (b"whole", b"\0"), (b"\0", None)]), 2),
-        (write_record(b"", b"v", [(b"cut\0off", b"1")]), 0),
-    ],
-    ids=["none", "two of three", "not in place"],
-)
-def test_names_that_the_client_cuts_off_are_counted_where_they_can_be_seen(record: Written, cut: int) -> None:
-    found = Messages([record, record])
-    found.headers(compiled_library())
-    assert found.cut == 2 * cut
-
-
 BROKEN = {
     "more headers than there are": number(2) + number(1) + b"n" + number(1) + b"v",
     "headers of a negative number": number(-1),

@@ -20,7 +20,7 @@ from tidegate.formats.columns import polars_type
 from tidegate.formats.contract import Decoded
 from tidegate.formats.failures import BadRecordPolicy, FailureKind
 from tidegate.formats.record_parts import CARRIED_HEADERS, HEADERS_TYPE
-from tidegate.formats.schemas import NO_OPTIONS, known_schemas
+from tidegate.formats.schemas import known_schemas
 from tidegate.ids import OperatorName, TopicPartition
 from tidegate.operators.builtin.kafka_source import PARTS, EventTime, MetadataColumn, SourceOperator
 from tidegate.operators.spec import Planned, Requirement
@@ -283,15 +283,6 @@ def test_a_part_of_a_batch_is_these_records_alone() -> None:
 def test_rows_of_which_nothing_is_read_are_as_many_as_their_records() -> None:
     batch = read(operator_of("timestamp", read=[]), message(0), message(1, b"x"), message(2))
     assert batch.frame["__tidegate_offset"].to_list() == [0, 2]
-
-
-def test_names_of_headers_that_the_client_has_cut_off_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(KafkaMessages, "cut_names", 2)
-    decoder = open_decoder(operator_of("headers", read=["id", "h"]), known_schemas(NO_OPTIONS))
-    assert isinstance(decoder, PartsDecoder)
-    for _ in range(3):
-        decoder.decode(KafkaMessages([message(0)]))
-    assert decoder.cut_names == 6
 
 
 class Unreadable(KafkaMessages):

@@ -49,13 +49,6 @@ CATALOGUE: Final[Mapping[str, MetricSpec]] = {
             "tidegate_bytes_in_total", _C, "Bytes of keys, values and headers read by a source.", ("step", "subtask")
         ),
         MetricSpec(
-            "tidegate_header_names_cut_total",
-            _C,
-            "Header names that the Kafka client cuts off at a NUL character, if a source reads headers and can detect "
-            "it: not without the compiled part, and not in a record without a value.",
-            ("step", "subtask"),
-        ),
-        MetricSpec(
             "tidegate_records_out_total",
             _C,
             "Records produced by a sink, including those of transactions that were aborted later.",
@@ -203,25 +196,12 @@ CATALOGUE: Final[Mapping[str, MetricSpec]] = {
             ("step", "reason"),
         ),
         MetricSpec(
-            "tidegate_source_on_hold_seconds",
-            _G,
-            "How long some subtask of a source has been on hold without a break, by reason; 0 while none is.",
-            ("step", "reason"),
-        ),
-        MetricSpec(
             "tidegate_operator_entries",
             _G,
             "Entries that an operator holds, by kind: open_windows and timers of windows, remembered keys of dedup, "
             "timers of quiet and python, open_rankings of keep, calls that wait for their answer, table_rows of tables "
             "and lookups, left_rows and right_rows of joins, and waiting_rows, which wait for another input.",
             ("step", "subtask", "kind"),
-        ),
-        MetricSpec(
-            "tidegate_operator_waiting_until_timestamp_seconds",
-            _G,
-            "When the last of the rows that wait for another input of their step gives up, as Unix time: event time, "
-            "or for a lookup that waits, of the clock. Missing while none waits.",
-            ("step", "subtask"),
         ),
         MetricSpec("tidegate_queue_batches", _G, "Batches waiting in the queues of a slot.", ("subtask",)),
         MetricSpec("tidegate_state_keys", _G, "Keys held in keyed state.", ("step", "subtask")),
@@ -245,8 +225,6 @@ CATALOGUE: Final[Mapping[str, MetricSpec]] = {
             _G,
             "`checkpoints.interval` of the file, or `checkpoints.min_pause` if that is longer.",
         ),
-        MetricSpec("tidegate_checkpoint_last_id", _G, "Id of the newest completed checkpoint, 0 before the first."),
-        MetricSpec("tidegate_checkpoint_last_duration_seconds", _G, "Duration of the newest completed checkpoint."),
         MetricSpec(
             "tidegate_checkpoint_size_bytes",
             _G,

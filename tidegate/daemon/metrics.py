@@ -233,7 +233,6 @@ class PipelineMetrics:
         self._series.gauge("tidegate_uptime_seconds").set_function(lambda: self._elapsed() - self._started_at)
         self._series.gauge("tidegate_build_info", self.version, platform.python_version()).set(1)
         self._series.gauge("tidegate_checkpoint_last_success_timestamp_seconds").set(0)
-        self._series.gauge("tidegate_checkpoint_last_id").set(0)
         for result in ("completed", "failed"):
             self._series.counter("tidegate_checkpoints_total", result).inc(0)
         for transaction_result in TransactionResult:
@@ -374,8 +373,6 @@ class PipelineMetrics:
             self._series.counter("tidegate_checkpoints_total", "completed").inc()
             for phase, seconds in {"total": duration, **phases}.items():
                 self._series.histogram("tidegate_checkpoint_duration_seconds", phase).observe(seconds)
-            self._series.gauge("tidegate_checkpoint_last_id").set(checkpoint.id)
-            self._series.gauge("tidegate_checkpoint_last_duration_seconds").set(duration)
             self._series.gauge("tidegate_checkpoint_size_bytes", "full").set(checkpoint.size_bytes)
             self._series.gauge("tidegate_checkpoint_size_bytes", "in_flight").set(checkpoint.inflight_bytes)
             self._show_checkpoint()

@@ -26,7 +26,7 @@ from tidegate.daemon.operator_accounts import (
 from tidegate.daemon.source_holds import HoldMetrics
 from tidegate.daemon.source_progress import NO_CLUSTERS, Clusters, PartitionReport, ReadPartition, RecordTimes
 from tidegate.ids import ClusterName, OperatorName, TopicPartition
-from tidegate.operators.waiting import WAITING_ROWS, WAITING_UNTIL
+from tidegate.operators.waiting import WAITING_UNTIL
 from tidegate.task.report import SlotReport
 
 logger = logging.getLogger(__name__)
@@ -84,7 +84,7 @@ class SlotMetrics:
         self.loops.clear()
         self.operators.begin_attempt()
         self.holds.set({})
-        for name in ("state_keys", "queue_batches", "operator_entries", "operator_waiting_until_timestamp_seconds"):
+        for name in ("state_keys", "queue_batches", "operator_entries"):
             self._series.clear_gauges(f"tidegate_{name}")
 
     def add(self, subtask: int, report: SlotReport) -> None:
@@ -106,7 +106,6 @@ class SlotMetrics:
         for name, per_step in (
             ("records_in", report.records_in),
             ("bytes_in", report.bytes_in),
-            ("header_names_cut", report.header_names_cut),
             ("records_out", report.records_out),
             ("bytes_out", report.bytes_out),
         ):
@@ -142,19 +141,9 @@ class SlotMetrics:
                 self._series.counter(metric, step, *([str(subtask)] if by_slot else [])).inc(read(new))
             if self.operators.is_source(name):
                 self._series.counter("tidegate_source_rows_before_1971_total", step).inc(new.before_1971)
-            if WAITING_ROWS in new.gauges:
-                self._show_waiting(step, str(subtask), new.gauges)
             for kind, held in new.gauges.items():
-                if kind == WAITING_UNTIL:
-                    continue
-                self._series.gauge("tidegate_operator_entries", step, str(subtask), kind).set(held)
-
-    def _show_waiting(self, step: str, subtask: str, gauges: Mapping[str, int]) -> None:
-        gauge = "tidegate_operator_waiting_until_timestamp_seconds"
-        if gauges[WAITING_ROWS] and WAITING_UNTIL in gauges:
-            self._series.gauge(gauge, step, subtask).set(gauges[WAITING_UNTIL] / 1000)
-        else:
-            self._series.remove_gauge(gauge, step, subtask)
+                if kind != WAITING_UNTIL:
+                    self._series.gauge("tidegate_operator_entries", step, str(subtask), kind).set(held)
 
     def _show_event_time(self) -> None:
         """Exports the event-time gauges; a gauge with an unknown value is not exported."""

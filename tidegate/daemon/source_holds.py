@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 from operator import itemgetter
 
 import msgspec
@@ -50,14 +49,7 @@ class HoldMetrics:
                 del self._since[key]
             else:
                 self._since.setdefault(key, self._elapsed())
-            seconds = self._series.gauge("tidegate_source_on_hold_seconds", source, reason)
-            seconds.set_function(partial(self._seconds, key))
         self.holds = holds
-
-    def _seconds(self, key: tuple[OperatorName, str]) -> float:
-        """Returns how long a source has been on hold. Also called by scrapes, without the lock."""
-        since = self._since.get(key)
-        return 0.0 if since is None else self._elapsed() - since
 
     def shown(self, operators: Iterable[OperatorStatus]) -> tuple[OperatorStatus, ...]:
         """Adds to the status of sources why they are on hold."""
@@ -65,7 +57,7 @@ class HoldMetrics:
 
     def _shown(self, one: OperatorStatus) -> OperatorStatus:
         hold = self.holds[one.name]
-        seconds = self._seconds((one.name, hold.reason))
+        seconds = self._elapsed() - self._since[one.name, hold.reason]
         return msgspec.structs.replace(one, on_hold=hold.why, on_hold_seconds=seconds)
 
 

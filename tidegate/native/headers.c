@@ -45,8 +45,9 @@ static bool read_number(span *left, int64_t *number)
     return true;
 }
 
-/* False where it is not in the bytes. */
-static bool read_any_header(span *left, header *one)
+/* False where it is not in the bytes, or librdkafka, whose names end at a zero, cuts off the name: then librdkafka is
+ * asked, so that it is the same whoever reads it. */
+static bool read_header(span *left, header *one)
 {
     if (!read_number(left, &one->name_length) || one->name_length < 0 || one->name_length > left->end - left->at)
         return false;
@@ -56,19 +57,7 @@ static bool read_any_header(span *left, header *one)
         return false;
     one->value = one->value_length < 0 ? NULL : left->at;
     left->at += one->value_length < 0 ? 0 : one->value_length;
-    return true;
-}
-
-/* Whether librdkafka, whose names end at a zero, cuts off the name. */
-static bool is_cut(const header *one)
-{
-    return memchr(one->name, 0, (size_t)one->name_length) != NULL;
-}
-
-/* False also where the name is cut off: then librdkafka is asked, so that it is the same whoever reads it. */
-static bool read_header(span *left, header *one)
-{
-    return read_any_header(left, one) && !is_cut(one);
+    return memchr(one->name, 0, (size_t)one->name_length) == NULL;
 }
 
 /* The beginning of the length before some bytes; NULL if another number precedes them. */
@@ -156,35 +145,16 @@ static int64_t count_in_place(const message *one, int64_t *bytes)
     return count;
 }
 
-/* How many names of a message librdkafka cuts off; 0 where its headers are not in place. */
-static int64_t count_cut(const message *one)
-{
-    span left;
-    int64_t count, cut = 0;
-    if (!find_headers(one, &left) || !read_number(&left, &count) || count < 0 || count > HEADERS_MAX)
-        return 0;
-    header each;
-    for (int64_t i = 0; i < count; i++) {
-        if (!read_any_header(&left, &each))
-            return 0;
-        cut += is_cut(&each);
-    }
-    return cut;
-}
-
-/* How many headers each message has. Returns the number of all. `lists` has librdkafka's own where it was asked, else NULL.
- * `cut`: how many names it has cut off, as far as that can be seen. */
+/* How many headers each message has. Returns the number of all. `lists` has librdkafka's own where it was asked, else NULL. */
 int64_t tg_count_headers(const message *const *messages, int64_t count, headers_of get, count_of count_headers,
-                         const void **lists, int64_t *counts, int64_t *cut)
+                         const void **lists, int64_t *counts)
 {
     int64_t all = 0, bytes;
-    *cut = 0;
     for (int64_t i = 0; i < count; i++) {
         lists[i] = NULL;
         counts[i] = count_in_place(messages[i], &bytes);
         if (counts[i] < 0) {
             void *list = NULL;
-            *cut += count_cut(messages[i]);
             counts[i] = get(messages[i], &list) == NO_ERROR && list != NULL ? (int64_t)count_headers(list) : 0;
             lists[i] = list;
         }

@@ -11,7 +11,7 @@ from typing import Any, Final
 from tidegate.native.arrow import ArrowFunctions
 from tidegate.native.build import TARGET
 
-ABI: Final = 9
+ABI: Final = 10
 """Version of the functions called here, equal to `tg_abi` in `messages.c`; incremented whenever one of them changes."""
 SWITCH: Final = "TIDEGATE_NATIVE"
 """Environment variable: with `0` the library is not used, with `1` its absence is an error."""
@@ -24,7 +24,7 @@ _FUNCTIONS: Final[dict[str, tuple[Any, int, int]]] = {
     "tg_value_bytes": (_COUNT, 0, 0),
     "tg_keys": (None, 0, 2),
     "tg_timestamps": (_COUNT, 0, 3),
-    "tg_count_headers": (_COUNT, 0, 5),
+    "tg_count_headers": (_COUNT, 0, 4),
     "tg_headers": (None, 2, 5),
     "tg_record_bytes": (_COUNT, 0, 3),
     "tg_destroy": (None, 0, 1),

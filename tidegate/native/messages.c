@@ -144,5 +144,5 @@ void tg_destroy(message *const *messages, int64_t count, destroy_message destroy
 /* One number with `ABI` in `library.py`. */
 int32_t tg_abi(void)
 {
-    return 9;
+    return 10;
 }

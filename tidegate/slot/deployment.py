@@ -70,7 +70,6 @@ class SlotReporter:
         return SlotReport(
             records_in={source.operator.name: source.records for source in self._subtasks.sources},
             bytes_in={source.operator.name: source.bytes for source in self._subtasks.sources},
-            header_names_cut={source.operator.name: source.header_names_cut for source in self._subtasks.sources},
             records_out={sink.operator.name: sink.records for sink in self._subtasks.sinks},
             bytes_out={sink.operator.name: sink.bytes for sink in self._subtasks.sinks},
             bad_records=bad,

@@ -60,9 +60,6 @@ class Records(Messages, Protocol):
     def key_column(self) -> pl.Series:
         """`keys` as Binary."""
 
-    cut_names: int
-    """Header names that the client has truncated at a NUL, as far as detectable, once headers were requested."""
-
     @property
     def timestamp_column(self) -> pl.Series:
         """`timestamps_ms` as Int64."""
@@ -113,7 +110,6 @@ class KafkaMessages(Records):
 
     memory = None
     flat_headers = None
-    cut_names = 0
 
     def __init__(self, messages: Sequence[ck.Message]) -> None:
         self._messages = messages

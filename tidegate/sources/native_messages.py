@@ -117,8 +117,6 @@ class NativeMessages(Records):
         self._kept = kept
         self._all = columns
         self._size_bytes = size_bytes
-        self.cut_names = 0
-        """Truncated header names, as in Records."""
 
     def __len__(self) -> int:
         return len(self._all.messages)
@@ -197,7 +195,7 @@ class NativeMessages(Records):
     def _find_headers(self) -> tuple[array[int], array[int], array[int], array[int], array[int]]:
         """Returns the header count of each message, and addresses and lengths of all names and of all values."""
         count, address = len(self), self._address
-        lists, counts, cut = room_of("Q", count), room_of("q", count), room_of("q", 1)
+        lists, counts = room_of("Q", count), room_of("q", count)
         messages = address_of(self._columns.messages)
         number = self._library.free.tg_count_headers(
             messages,
@@ -206,9 +204,7 @@ class NativeMessages(Records):
             address["header_cnt"],
             address_of(lists),
             address_of(counts),
-            address_of(cut),
         )
-        self.cut_names = cut[0]
         parts = room_of("Q", number), room_of("i", number), room_of("Q", number), room_of("i", number)
         if number:
             get = address["header_get_all"]

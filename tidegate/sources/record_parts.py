@@ -70,8 +70,6 @@ class PartsDecoder:
         self._reads = [(_reader(one, operator, schemas), one.name in self._columns) for one in operator.checked]
         """Each with whether the column is used; if not, the records are only checked."""
         self._tombstones = operator.on_null == TOMBSTONE
-        self.cut_names = 0
-        """Truncated header names in all batches, as in Records."""
         if operator.carries_headers:
             self._reads.append((lambda messages: read_headers(CARRIED_HEADERS, messages), True))
             self._columns.append(CARRIED_HEADERS)
@@ -86,7 +84,6 @@ class PartsDecoder:
         if waiting is not None:
             return waiting
         assert isinstance(decoded, Decoded)
-        self.cut_names += messages.cut_names
         parts = [one for one in found if isinstance(one, ReadKeys)]
         columns = [part.column for part, (_, wanted) in zip(parts, self._reads, strict=True) if wanted]
         if not decoded.failures and not any(part.failures for part in parts):

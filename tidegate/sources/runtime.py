@@ -16,7 +16,6 @@ from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.operators.runtime import OperatorRuntime, Out
 from tidegate.operators.spec import DEAD
 from tidegate.sources.kafka import KafkaSource, SourceBatch
-from tidegate.sources.record_parts import PartsDecoder
 from tidegate.sources.tools import SOURCE_TOOLS, SourceTools
 
 if TYPE_CHECKING:
@@ -55,11 +54,6 @@ class SourceRuntime(KafkaSource, OperatorRuntime):
         self._owes_caught_up = operator.planned.catches_up
         self._bad_record = bad_record
         self._delivery = operator.open_delivery()
-
-    @property
-    def header_names_cut(self) -> int:
-        """Truncated header names, as in SlotReport."""
-        return self._decoder.cut_names if isinstance(self._decoder, PartsDecoder) else 0
 
     def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:  # noqa: ARG002  # the contract's signature
         """Raises TypeError: a source has no input."""

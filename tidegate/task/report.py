@@ -62,8 +62,6 @@ class SlotReport(msgspec.Struct, frozen=True, kw_only=True):
     """Counter: records returned by each source subtask, including bad ones."""
     bytes_in: dict[OperatorName, int] = {}
     """Counter: bytes of the keys and values of those records."""
-    header_names_cut: dict[OperatorName, int] = {}
-    """Counter: header names that the Kafka client has truncated at a NUL, as far as this can be detected."""
     records_out: dict[OperatorName, int] = {}
     """Counter: records produced by each sink subtask, committed or not."""
     bytes_out: dict[OperatorName, int] = {}
