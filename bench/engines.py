@@ -20,8 +20,8 @@ import msgspec
 
 from bench.orders import WINDOW_MS
 from tidegate.dev.broker.artifacts import fetch_into, find_mismatches, locked, read_artifacts
-from tidegate.spark.cache import cache_directory
 from tidegate.spark.java import VERSION_MIN, find_java, read_java_version
+from tidegate.spark.work_directory import cache_directory
 
 PEERS: Final = Path(__file__).resolve().parent / "peers"
 CODE: Final = PEERS.parent / "python_steps.py"

@@ -29,7 +29,7 @@ from tests.support import clients
 from tests.support.daemon_process import DaemonProcess
 from tidegate.dev.broker import DevelopmentBroker
 from tidegate.dev.broker.server import create_topics
-from tidegate.spark.processes import choose_slots, find_descendants
+from tidegate.spark.work_directory import choose_slots, find_descendants
 
 HERE: Final = Path(__file__).resolve().parent
 PARTITIONS: Final = 4

@@ -35,7 +35,7 @@ import msgspec
 from bench.support import open_broker, wait_quiet
 from tidegate.dev.broker.server import create_topics
 from tidegate.dev.demo.verify import make_orders
-from tidegate.spark.processes import find_slots, is_alive
+from tidegate.spark.work_directory import find_slots, is_alive
 
 PARTITIONS = 4
 RATE = 500

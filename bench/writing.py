@@ -30,8 +30,8 @@ from tidegate.dev.broker.server import create_topics
 from tidegate.formats.record_parts import HeaderRules, RecordParts
 from tidegate.formats.records import OutputRecords, RecordEncoder
 from tidegate.ids import TransactionalId
-from tidegate.kafka.producer_properties import derive_producer_properties
 from tidegate.kafka.producing import ClientProducing, Producing, open_producing
+from tidegate.kafka.properties import derive_producer_properties
 
 TOPIC: Final = "out"
 COLUMNS: Final = (("id", BIGINT), ("ts", BIGINT), ("customer", STRING), ("sku", STRING), ("total", DOUBLE))

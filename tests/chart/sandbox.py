@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from tests.chart.programs import ROOT
-from tidegate.spark.cache import cache_directory
 from tidegate.spark.java import java_home
+from tidegate.spark.work_directory import cache_directory
 
 ENTRYPOINT: Final = ROOT / "packaging" / "image" / "entrypoint.sh"
 CACHE: Final = "/opt/tidegate/cache"

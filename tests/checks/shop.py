@@ -23,7 +23,7 @@ from tidegate.coordinator.types import CompletedCheckpoint, SourcePositions, Sta
 from tidegate.daemon.kafka_edge import KafkaEdge
 from tidegate.daemon.preflight import read_facts
 from tidegate.daemon.restore_point import NO_OPTIONS, StartOptions
-from tidegate.daemon.stores import Stores
+from tidegate.daemon.services import Stores
 from tidegate.ids import CheckpointId, SlotIndex, TopicPartition
 from tidegate.journal.journal import Journal
 from tidegate.journal.state_files import derive_head

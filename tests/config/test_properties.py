@@ -19,7 +19,7 @@ from tidegate.config.properties import (
     derive_client_properties,
     read_kafka_properties,
 )
-from tidegate.kafka.unusable_properties import UNUSABLE_KAFKA
+from tidegate.kafka.properties import UNUSABLE_KAFKA
 
 
 def test_the_shipped_list_is_that_of_the_installed_librdkafka() -> None:

@@ -22,7 +22,7 @@ from tidegate.config.properties import (
     read_kafka_properties,
 )
 from tidegate.ids import TransactionalId
-from tidegate.kafka.producer_properties import derive_producer_properties
+from tidegate.kafka.properties import derive_producer_properties
 from tidegate.sources.tools import derive_consumer_properties
 
 BOOTSTRAP = {"bootstrap.servers": "127.0.0.1:1"}

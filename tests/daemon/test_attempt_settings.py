@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tidegate.config.load import parse_pipeline
-from tidegate.daemon.attempt_settings import derive_attempt_settings
+from tidegate.daemon.services import derive_attempt_settings
 
 FILE = """
 version: 1

@@ -23,8 +23,8 @@ from kafka.protocol.sasl import (
 
 from tests.support.certificates import Authority
 from tests.waiting import PATIENCE_S
-from tidegate.kafka.client_properties import derive_client_arguments
 from tidegate.kafka.diagnosis import Obstacle, _split, _Stopped, _Way
+from tidegate.kafka.properties import derive_client_arguments
 
 
 @pytest.mark.parametrize(

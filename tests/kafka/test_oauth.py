@@ -25,7 +25,6 @@ from tidegate.kafka.channel import connect
 from tidegate.kafka.diagnosis import diagnose
 from tidegate.kafka.errors import LoginRefused
 from tidegate.kafka.oauth import (
-    ENDPOINT,
     PART,
     Grant,
     TokenSource,
@@ -36,6 +35,7 @@ from tidegate.kafka.oauth import (
     read_extensions,
     read_grant,
 )
+from tidegate.kafka.properties import ENDPOINT
 
 CLIENT, SECRET = "tidegate", "opensesame-oauth"
 LIFETIME_S = 12.0

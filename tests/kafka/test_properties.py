@@ -8,16 +8,16 @@ from confluent_kafka import KafkaError
 from tests.support import clients
 from tidegate.config.properties import RECORD_BYTES, derive_output_properties
 from tidegate.ids import TransactionalId
-from tidegate.kafka.client_properties import derive_client_arguments
 from tidegate.kafka.errors import KafkaRefused
-from tidegate.kafka.producer_properties import (
+from tidegate.kafka.properties import (
     LARGE_MESSAGE_BYTES,
     TRANSACTION_LINGER_MS,
+    UNUSABLE_KAFKA,
+    derive_client_arguments,
     derive_producer_properties,
     fit_batches,
     largest_record,
 )
-from tidegate.kafka.unusable_properties import UNUSABLE_KAFKA
 
 SERVERS = {"bootstrap.servers": "a:1, SSL://b:2"}
 IDENTITY = TransactionalId("p.s.0.1-j.0")

@@ -17,7 +17,7 @@ from tidegate.ids import ProducerId, TransactionalId
 from tidegate.kafka.diagnosis import Obstacle
 from tidegate.kafka.errors import BrokerUnavailable, LoginRefusedLater, SinkFailed, SinkRefused
 from tidegate.kafka.facts import CoordinatorState, TopicLimits, TransactionDescription
-from tidegate.kafka.producer_properties import derive_producer_properties
+from tidegate.kafka.properties import derive_producer_properties
 from tidegate.kafka.tls import RENEWAL_S
 from tidegate.kafka.tools import KafkaTools
 from tidegate.kafka.writer import CALL_TIMEOUT_S, INSPECT_S, OPEN_TIMEOUT_S, UNKNOWN_TOPIC_S, TransactionWriter

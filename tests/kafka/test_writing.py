@@ -14,7 +14,7 @@ from tidegate.formats.records import OutputRecords
 from tidegate.ids import TransactionalId
 from tidegate.kafka.errors import SinkFailed, SinkRefused
 from tidegate.kafka.facts import TopicLimits
-from tidegate.kafka.producer_properties import derive_producer_properties
+from tidegate.kafka.properties import derive_producer_properties
 from tidegate.kafka.writer import ROOM_TIMEOUT_S, TransactionWriter
 
 PURGED = ck.KafkaError._PURGE_QUEUE

@@ -17,7 +17,7 @@ from tidegate.committable import Committable
 from tidegate.formats.records import OutputRecords
 from tidegate.ids import CheckpointId, TopicPartition, TransactionalId
 from tidegate.kafka.errors import SinkFailed, SinkRefused
-from tidegate.kafka.producer_properties import derive_producer_properties
+from tidegate.kafka.properties import derive_producer_properties
 from tidegate.kafka.transactions import TransactionClient
 from tidegate.kafka.writer import TransactionWriter
 from tidegate.operators.builtin.kafka_sink import TopicChoice

@@ -20,7 +20,7 @@ from tidegate.kafka.channel import connect
 from tidegate.kafka.diagnosis import diagnose
 from tidegate.kafka.errors import BrokerUnavailable, KafkaRefused, LoginRefused, LoginRefusedLater
 from tidegate.kafka.facts import TopicLimits
-from tidegate.kafka.producer_properties import derive_producer_properties
+from tidegate.kafka.properties import derive_producer_properties
 from tidegate.kafka.tools import KAFKA_TOOLS
 from tidegate.kafka.writer import TransactionWriter
 from tidegate.plan.build import build_plan

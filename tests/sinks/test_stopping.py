@@ -14,7 +14,7 @@ from tidegate.clock import SystemClock
 from tidegate.ids import Attempt, CheckpointId, SlotIndex
 from tidegate.kafka.errors import SinkFailed
 from tidegate.kafka.facts import TopicLimits
-from tidegate.kafka.producer_properties import derive_producer_properties
+from tidegate.kafka.properties import derive_producer_properties
 from tidegate.kafka.tools import KafkaTools
 from tidegate.kafka.transactions import TransactionClient
 from tidegate.kafka.writer import TransactionWriter

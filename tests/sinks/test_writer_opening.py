@@ -9,7 +9,7 @@ import pytest
 
 from tests.sinks.driving import Cluster
 from tidegate.ids import TransactionalId
-from tidegate.kafka.producer_properties import derive_producer_properties
+from tidegate.kafka.properties import derive_producer_properties
 from tidegate.kafka.writer import OPEN_TIMEOUT_S, TransactionWriter
 
 pytestmark = pytest.mark.slow

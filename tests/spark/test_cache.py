@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.spark.cache import cache_directory
+from tidegate.spark.work_directory import cache_directory
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tidegate.slot.fork_guard import SERVER
-from tidegate.spark.processes import OsProcess, choose_slots
+from tidegate.spark.work_directory import OsProcess, choose_slots
 
 DRIVER = OsProcess(10, 9, "S", "java -cp jars org.SparkSubmit --conf spark.python.daemon.module=pyspark.daemon shell ")
 """Its command has the module's name; with no executors it is the parent of Spark's own fork server."""

@@ -15,11 +15,10 @@ import pytest
 
 from tests.storage.forbidden import forbid
 from tests.support.descriptors import no_descriptors_left
-from tidegate.storage.base import ObjectMissing, StorageError, StorageUnsupported
+from tidegate.storage.base import ObjectMissing, StorageError, StorageUnsupported, is_lasting
 from tidegate.storage.files import FileTools
 from tidegate.storage.local import DESCRIPTOR_PAUSE_S, STALE_AFTER_S, UNFINISHED, LocalStorage
 from tidegate.storage.open import open_storage
-from tidegate.storage.problems import is_lasting
 
 
 @pytest.fixture

@@ -16,11 +16,10 @@ from tests.support.store_proxy import Asked, Fate, StoreProxy
 from tidegate.coordinator.entries import Writer
 from tidegate.errors import Superseded
 from tidegate.journal.journal import AppendUnsettled, Journal
-from tidegate.storage.base import ObjectMissing, StorageError, StorageOptions
+from tidegate.storage.base import ObjectMissing, StorageError, StorageOptions, is_lasting
 from tidegate.storage.kinds.s3 import STORE
 from tidegate.storage.objects.failures import RetryLimits
 from tidegate.storage.objects.storage import LARGE_BYTES, RACERS, ObjectStorage
-from tidegate.storage.problems import is_lasting
 
 LIMITS = RetryLimits(request_s=1, deadline_s=30, large_request_s=4, bulk_request_s=1, first_pause_s=0.01)
 PATIENT = RetryLimits(request_s=60, deadline_s=120, large_request_s=60, bulk_request_s=60)

@@ -14,7 +14,7 @@ import pytest
 from tests.storage.stores import opener_of
 from tests.support.object_server import BUCKET, ObjectServer, StoredObject, write_credentials
 from tests.support.store_proxy import Asked, Fate, StoreProxy
-from tidegate.storage.base import StorageError, StorageOptions, StorageUnsupported
+from tidegate.storage.base import StorageError, StorageOptions, StorageUnsupported, is_lasting
 from tidegate.storage.kinds.azure import STORE as AZURE
 from tidegate.storage.kinds.gcs import STORE as GOOGLE
 from tidegate.storage.kinds.s3 import STORE as S3
@@ -22,7 +22,6 @@ from tidegate.storage.objects.credentials import ConnectionString, CredentialsUn
 from tidegate.storage.objects.failures import FailureKindOfStore, RetryLimits, judge
 from tidegate.storage.objects.storage import ObjectStorage
 from tidegate.storage.open import STORES, Opener, open_storage
-from tidegate.storage.problems import is_lasting
 
 KEY, SECRET = "THE-ACCESS-KEY", "THE-SECRET-KEY"
 HASTY = RetryLimits(request_s=0.2, deadline_s=0.3, bulk_deadline_s=0.3, first_pause_s=0.01)

@@ -18,8 +18,8 @@ from typing import Any, Final, Self
 from tests.waiting import wait_until
 from tidegate.dev.broker.artifacts import Artifact, find_mismatches, locked, run_ivy
 from tidegate.dev.broker.server import reserve_ports
-from tidegate.spark.cache import cache_directory
 from tidegate.spark.java import find_java
+from tidegate.spark.work_directory import cache_directory
 
 ARCHIVE: Final = Artifact(
     "io.apicurio",

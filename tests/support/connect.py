@@ -20,8 +20,8 @@ from tests.tidy.tree import ROOT
 from tests.waiting import wait_until
 from tidegate.dev.broker.artifacts import fetch_into, fetch_jars, find_mismatches, locked, read_artifacts
 from tidegate.dev.broker.server import reserve_ports
-from tidegate.spark.cache import cache_directory
 from tidegate.spark.java import find_java
+from tidegate.spark.work_directory import cache_directory
 
 LISTINGS: Final = ROOT / "tests" / "compatibility" / "debezium"
 UP_S: Final = 120.0

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from tidegate.dev.broker.server import reserved
-from tidegate.spark.processes import OsProcess, read_processes
+from tidegate.spark.work_directory import OsProcess, read_processes
 
 MARK: Final = "PYTEST_STARTED_BY"
 """The environment variable that identifies the processes of a test run after their parent has ended."""

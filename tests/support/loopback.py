@@ -38,12 +38,11 @@ from tidegate.coordinator.restart import RestartStrategy
 from tidegate.coordinator.triggers import CheckpointPolicy
 from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.daemon.attempt import AttemptRunner
-from tidegate.daemon.attempt_settings import AttemptSettings
 from tidegate.daemon.checkpoint_requests import CheckpointDone
 from tidegate.daemon.control_server import Listener, SlotConnection, SlotLost
 from tidegate.daemon.metrics import PipelineMetrics
 from tidegate.daemon.restore_point import NO_OPTIONS, StartOptions
-from tidegate.daemon.services import Services, SlotHost
+from tidegate.daemon.services import AttemptSettings, Services, SlotHost
 from tidegate.daemon.supervisor import Supervisor
 from tidegate.ids import Attempt
 from tidegate.journal.journal import Journal

@@ -7,7 +7,7 @@ import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from tidegate.spark.processes import (
+from tidegate.spark.work_directory import (
     OsProcess,
     find_descendants,
     find_slots,

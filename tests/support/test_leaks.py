@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from tests.support.holdings import CLIENT, MARK, ClientThread, Observer, find_children
-from tidegate.spark.processes import OsProcess
+from tidegate.spark.work_directory import OsProcess
 
 CONFTEST: Final = """
 import json

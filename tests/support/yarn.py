@@ -22,8 +22,8 @@ from tests.tidy.tree import ROOT
 from tests.waiting import wait_until
 from tidegate.dev.broker.artifacts import fetch_into, find_mismatches, locked, read_artifacts
 from tidegate.dev.broker.server import reserve_ports
-from tidegate.spark.cache import cache_directory
 from tidegate.spark.java import java_home
+from tidegate.spark.work_directory import cache_directory
 
 LISTING: Final = ROOT / "tests" / "compatibility" / "yarn.txt"
 SERVERS: Final = "org.apache.hadoop.yarn.server"

@@ -23,10 +23,10 @@ from tidegate.config.clusters import derive_clusters
 from tidegate.config.fields.units import render_duration
 from tidegate.config.load import LoadedPipeline
 from tidegate.ids import Attempt, ClusterName, OperatorName, SlotIndex, TopicPartition, TransactionalId
-from tidegate.kafka.client_properties import derive_servers
 from tidegate.kafka.errors import BrokerUnavailable
 from tidegate.kafka.facts import TRANSACTION_LOG, TopicFacts
 from tidegate.kafka.inspection import Inspector, read_nodes
+from tidegate.kafka.properties import derive_servers
 from tidegate.operators.builtin.kafka_sink import SinkOperator
 from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.plan.graph import Plan

@@ -17,10 +17,10 @@ from tidegate.clock import SYSTEM_CLOCK, Clock
 from tidegate.config.clusters import derive_clusters
 from tidegate.config.load import LoadedPipeline
 from tidegate.ids import ClusterName, OperatorName, TopicPartition
-from tidegate.kafka.client_properties import derive_login
 from tidegate.kafka.errors import BrokerUnavailable, KafkaRefused
 from tidegate.kafka.facts import OpenBrokerTransaction, TransactionListing
 from tidegate.kafka.inspection import ActiveProducer, Inspector
+from tidegate.kafka.properties import derive_login
 from tidegate.kafka.transactions import TransactionClient
 from tidegate.operators.builtin.kafka_sink import SinkOperator
 from tidegate.operators.builtin.kafka_source import SourceOperator

@@ -19,10 +19,9 @@ from tidegate.coordinator.journal_state import JournalState
 from tidegate.coordinator.types import LostRange
 from tidegate.formats.registry import FORMATS
 from tidegate.ids import MAIN_CLUSTER, ClusterName, OperatorName, TopicPartition
-from tidegate.kafka.client_properties import derive_login
 from tidegate.kafka.facts import TRANSACTION_LOG, TopicFacts, TransactionListing
 from tidegate.kafka.inspection import BrokerVersion, ClockReading
-from tidegate.kafka.producer_properties import largest_record
+from tidegate.kafka.properties import derive_login, largest_record
 from tidegate.kafka.topic_settings import AFTER, BEFORE, DIFFERENCE
 from tidegate.operators.builtin.dead_letters import DEAD_LETTERS, DeadLetterOperator
 from tidegate.operators.builtin.kafka_sink import SinkOperator

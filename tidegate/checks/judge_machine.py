@@ -11,8 +11,7 @@ from tidegate.config.fields.counts import render_count, render_size
 from tidegate.config.models import PipelineSettings
 from tidegate.plan.graph import Plan
 from tidegate.process.limits import DESCRIPTORS_MAX
-from tidegate.storage.base import StorageError
-from tidegate.storage.problems import is_lasting
+from tidegate.storage.base import StorageError, is_lasting
 
 MIB: Final = 1 << 20
 FREE_BYTES_MIN: Final = 100 * MIB

@@ -31,7 +31,7 @@ from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.plan.graph import Plan
 from tidegate.registry.client import SCHEMA_BYTES_MAX, SchemaCopies, SchemaRegistry
 from tidegate.registry.transport import RegistryRefused, RegistryUnavailable, SchemaMissing
-from tidegate.spark.cache import cache_directory
+from tidegate.spark.work_directory import cache_directory
 
 logger = logging.getLogger(__name__)
 

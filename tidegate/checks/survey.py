@@ -31,9 +31,9 @@ from tidegate.coordinator.journal_state import JournalState
 from tidegate.errors import TidegateError
 from tidegate.ids import ClusterName
 from tidegate.kafka.channel import STEP_S, connect, import_client
-from tidegate.kafka.client_properties import derive_login, derive_servers
 from tidegate.kafka.diagnosis import diagnose
 from tidegate.kafka.errors import BrokerUnavailable, KafkaRefused
+from tidegate.kafka.properties import derive_login, derive_servers
 from tidegate.operators.builtin.dead_letters import DEAD_LETTERS
 from tidegate.operators.builtin.kafka_sink import SinkOperator
 from tidegate.operators.builtin.kafka_source import SourceOperator

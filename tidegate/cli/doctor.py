@@ -47,7 +47,7 @@ from tidegate.daemon.http.tls import TlsRefused, make_context
 from tidegate.daemon.kafka_clusters import open_clusters
 from tidegate.daemon.preflight import StoredTarget, open_checkpoints
 from tidegate.daemon.restore_point import NO_OPTIONS, StartOptions
-from tidegate.daemon.stores import Stores
+from tidegate.daemon.services import Stores
 from tidegate.errors import TidegateError
 from tidegate.journal.journal import Journal
 from tidegate.plan.graph import Plan

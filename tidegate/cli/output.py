@@ -18,7 +18,7 @@ from typing import Final
 import click
 import msgspec
 
-from tidegate.process.closed_streams import discard
+from tidegate.process.log_lines import discard
 
 
 def echo_json(value: object) -> None:

@@ -29,7 +29,7 @@ from tidegate.formats.dead_letters.letter import DeadLetter, derive_retry_header
 from tidegate.formats.record_limits import RecordLimits, describe_limit, fits
 from tidegate.ids import ClusterName, TransactionalId
 from tidegate.kafka.facts import TopicLimits
-from tidegate.kafka.producer_properties import limit_times
+from tidegate.kafka.properties import limit_times
 from tidegate.kafka.transactions import TransactionClient
 from tidegate.plan.replays import Route
 from tidegate.sinks.limits import derive_record_limits

@@ -20,9 +20,7 @@ from tidegate.config.fields.secrets import REDACTED, Text, is_secret_key
 from tidegate.config.fields.suggest import derive_suggestion
 from tidegate.config.fields.types import HOST_REMEDY, can_be_host
 from tidegate.config.fields.units import render_duration
-from tidegate.kafka.producer_properties import DEFAULTS as PRODUCER_DEFAULTS
-from tidegate.kafka.producer_properties import TRANSACTION_LINGER_MS
-from tidegate.kafka.unusable_properties import UNUSABLE_KAFKA
+from tidegate.kafka.properties import PRODUCER_DEFAULTS, TRANSACTION_LINGER_MS, UNUSABLE_KAFKA
 
 Side = Literal["both", "consumer", "producer"]
 _NO_PASSWORD: Final = "remove it: `ssl.ca.location` is a file in PEM, which has no password"  # noqa: S105 - a remedy
@@ -344,7 +342,7 @@ def _find_remedy(name: str, known: Collection[str]) -> str:
 
 # -- properties that are valid alone, but together make librdkafka refuse to create a client ---------------------------
 # The numbers are librdkafka's defaults, overridden by those of `sources/tools.py` and
-# `kafka/producer_properties.py`. A test compares them with the library.
+# `kafka/properties.py`. A test compares them with the library.
 
 RECONNECT_MAX_MS: Final = 10_000
 RECONNECT_MS: Final = 100

@@ -26,7 +26,7 @@ from tidegate.config.fields.units import render_duration, render_size
 from tidegate.config.models import PipelineSettings
 from tidegate.config.properties import OWNED_KAFKA, OWNED_SPARK, REFUSED_KAFKA, read_kafka_properties
 from tidegate.formats.registry import FORMATS
-from tidegate.kafka.unusable_properties import UNUSABLE_KAFKA
+from tidegate.kafka.properties import UNUSABLE_KAFKA
 
 DOCS: Final = Path(__file__).parents[2] / "docs"
 _GENERATED: Final = "<!-- Generated: `python -m tidegate.config.reference`. Do not edit. -->\n"

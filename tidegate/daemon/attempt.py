@@ -24,7 +24,6 @@ from tidegate.coordinator.events import (
 )
 from tidegate.coordinator.triggers import AttemptPhase
 from tidegate.coordinator.types import CompletedCheckpoint
-from tidegate.daemon.attempt_settings import AttemptSettings
 from tidegate.daemon.attempt_slots import AttemptSlots, derive_cause
 from tidegate.daemon.checkpoint_requests import CheckpointDone, SavepointDone
 from tidegate.daemon.control_server import Listener, SlotLost
@@ -32,7 +31,7 @@ from tidegate.daemon.discovery import Discovery
 from tidegate.daemon.instructions import CoordinatorFailed, InstructionExecutor
 from tidegate.daemon.recovery_stages import Recovered
 from tidegate.daemon.release_transactions import release_transactions
-from tidegate.daemon.services import Services, SlotHost
+from tidegate.daemon.services import AttemptSettings, Services, SlotHost
 from tidegate.daemon.status import PipelineState
 from tidegate.daemon.taps import TappedRows
 from tidegate.errors import AttemptFailed, TidegateError

@@ -21,9 +21,8 @@ from tidegate.coordinator.discovery import (
     derive_assigned,
 )
 from tidegate.coordinator.recovery import RestorePlan
-from tidegate.daemon.attempt_settings import NEW_TOPICS_S
 from tidegate.daemon.kafka_edge import KafkaEdge
-from tidegate.daemon.services import Services
+from tidegate.daemon.services import NEW_TOPICS_S, Services
 from tidegate.errors import AttemptFailed, TidegateError
 from tidegate.ids import ClusterName, SlotIndex
 from tidegate.operators.builtin.kafka_source import SourceOperator

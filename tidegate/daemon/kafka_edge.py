@@ -22,9 +22,9 @@ from tidegate.coordinator.types import SourcePositions
 from tidegate.daemon.ownership import read_known
 from tidegate.errors import REPLACED_TOPIC, PipelineStopped, TidegateError
 from tidegate.ids import Attempt, CheckpointId, OperatorName, TopicPartition, TransactionalId
-from tidegate.kafka.client_properties import derive_login, derive_servers
 from tidegate.kafka.errors import BrokerUnavailable
 from tidegate.kafka.facts import TopicFacts
+from tidegate.kafka.properties import derive_login, derive_servers
 from tidegate.kafka.tools import KAFKA_TOOLS, KafkaTools
 from tidegate.kafka.transactions import TransactionClient
 from tidegate.operators.builtin.kafka_source import SourceOperator

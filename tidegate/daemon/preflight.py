@@ -33,8 +33,8 @@ from tidegate.coordinator.recovery import (
 from tidegate.coordinator.restore_target import RestoreTarget, derive_chosen
 from tidegate.coordinator.upgrade import Upgrade, UpgradeOutcome, derive_dropped_topics
 from tidegate.daemon.restore_point import NO_OPTIONS, RestorePointSelector, StartOptions
+from tidegate.daemon.services import Stores
 from tidegate.daemon.start_offsets import find_ahead, find_lost_input
-from tidegate.daemon.stores import Stores
 from tidegate.errors import PipelineStopped, TidegateError
 from tidegate.ids import ClusterName, OperatorName
 from tidegate.journal.journal import Used

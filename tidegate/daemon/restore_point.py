@@ -36,7 +36,7 @@ from tidegate.coordinator.restore_target import (
 )
 from tidegate.coordinator.upgrade import CommandLineDirectives, StoredStates
 from tidegate.daemon.recovery_stages import RestorePointAppended, StateVerified, TakenOver, TransactionsResolved
-from tidegate.daemon.stores import Stores
+from tidegate.daemon.services import Stores
 from tidegate.ids import CheckpointId, OperatorName, is_checkpoint_number
 from tidegate.journal.journal import NOTHING_USED, Used
 from tidegate.journal.savepoint import check_whole, import_states, mark_of, read_savepoint

@@ -28,7 +28,6 @@ from tidegate.config.encryption import decide_encryption
 from tidegate.config.fields.secrets import reveal
 from tidegate.config.load import LoadedPipeline, derive_opener
 from tidegate.coordinator.entries import Writer
-from tidegate.daemon.attempt_settings import derive_attempt_settings
 from tidegate.daemon.broker_watch import BrokerWatch, ProbeResult
 from tidegate.daemon.checkpoint_requests import (
     SAVEPOINTS,
@@ -49,7 +48,7 @@ from tidegate.daemon.metrics import PipelineMetrics
 from tidegate.daemon.preflight import StoredTarget, open_checkpoints
 from tidegate.daemon.restore_point import StartOptions
 from tidegate.daemon.schema_service import SchemaService
-from tidegate.daemon.services import Services, SlotHost
+from tidegate.daemon.services import Services, SlotHost, derive_attempt_settings
 from tidegate.daemon.status import PipelineState
 from tidegate.daemon.supervisor import ShutdownIncomplete, Supervisor
 from tidegate.daemon.tap_resource import TapService, TapUnavailable

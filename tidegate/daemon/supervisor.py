@@ -17,14 +17,13 @@ from tidegate.coordinator.history import FailureRecord, FollowedBy
 from tidegate.coordinator.restart import AttemptFailure, GiveUp, RestartHistory, decide_restart
 from tidegate.coordinator.types import CompletedCheckpoint, Job
 from tidegate.daemon.attempt import AttemptListener, AttemptRunner
-from tidegate.daemon.attempt_settings import AttemptSettings
 from tidegate.daemon.housekeeping import Housekeeping
 from tidegate.daemon.ownership import Ownership
 from tidegate.daemon.recovery import recover
 from tidegate.daemon.recovery_stages import Recovered
 from tidegate.daemon.release_transactions import describe_undone, release_transactions
 from tidegate.daemon.restore_point import StartOptions
-from tidegate.daemon.services import Services, SlotHost
+from tidegate.daemon.services import AttemptSettings, Services, SlotHost
 from tidegate.daemon.status import PipelineState
 from tidegate.errors import AttemptFailed, Superseded, TidegateError
 from tidegate.ids import Attempt, ClusterName

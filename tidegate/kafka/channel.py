@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from typing_extensions import override
 
-from tidegate.kafka.client_properties import derive_client_arguments, derive_servers
 from tidegate.kafka.diagnosis import diagnose
 from tidegate.kafka.errors import BrokerUnavailable, LoginRefused, describe_error
-from tidegate.kafka.oauth import MECHANISM, make_provider
+from tidegate.kafka.oauth import make_provider
+from tidegate.kafka.properties import OAUTH, derive_client_arguments, derive_servers
 from tidegate.kafka.tls import RenewedContext, uses_tls
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def connect(kafka: Mapping[str, str], timeout_s: float) -> KafkaAdminClient:
     arguments = derive_client_arguments(kafka)
     if uses_tls(kafka):
         arguments["ssl_context"] = RenewedContext(kafka)
-    if arguments.get("sasl_mechanism") == MECHANISM:
+    if arguments.get("sasl_mechanism") == OAUTH:
         arguments["sasl_oauth_token_provider"] = make_provider(kafka)
     bootstrap = derive_servers(kafka)
     deadline, check_s = time.monotonic() + timeout_s, CHECK_S

@@ -13,9 +13,9 @@ from typing import Any, Final, TypeVar
 from tidegate.clock import Clock
 from tidegate.ids import TopicPartition
 from tidegate.kafka.channel import REQUEST_TIMEOUT_S, OpenChannel
-from tidegate.kafka.client_properties import derive_servers
 from tidegate.kafka.errors import BrokerUnavailable, KafkaRefused, describe_error
 from tidegate.kafka.facts import TRANSACTION_LOG, Leader
+from tidegate.kafka.properties import derive_servers
 
 T = TypeVar("T")
 

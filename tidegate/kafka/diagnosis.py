@@ -17,9 +17,9 @@ from typing import Any, Final
 import msgspec
 
 from tidegate.errors import describe_cause
-from tidegate.kafka.client_properties import derive_client_arguments, is_scram
 from tidegate.kafka.errors import PropertyRefused
-from tidegate.kafka.oauth import MECHANISM, TokenUnavailable, find_tokens, make_provider
+from tidegate.kafka.oauth import TokenUnavailable, find_tokens, make_provider
+from tidegate.kafka.properties import OAUTH, derive_client_arguments, is_scram
 from tidegate.kafka.tls import read_tls_context, uses_tls
 
 SERVERS_MAX: Final = 5
@@ -68,7 +68,7 @@ def diagnose(kafka: Mapping[str, str], timeout_s: float) -> Obstacle | None:
     """
     arguments = derive_client_arguments(kafka)
     context = read_tls_context(kafka) if uses_tls(kafka) else None
-    if arguments.get("sasl_mechanism") == MECHANISM:
+    if arguments.get("sasl_mechanism") == OAUTH:
         try:
             find_tokens(kafka).token()
         except TokenUnavailable as error:
@@ -185,7 +185,7 @@ class _Way:
         if answer.error_code == _SASL_UNEXPECTED:
             raise self._stop("this port does not accept logins (SASL)", remedy, "security.protocol", final=True)
         mechanism = get_sasl_mechanism(name)(host=host, **arguments)
-        by_token = name == MECHANISM
+        by_token = name == OAUTH
         refusal = f"it refuses the {'token' if by_token else f'user `{user}`'} ({name})"
         while not mechanism.is_done():
             request = SaslAuthenticateRequest(mechanism.auth_bytes())

@@ -23,20 +23,14 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from tidegate.errors import UNDECODABLE, TidegateError
+from tidegate.kafka.properties import CLIENT, ENDPOINT, EXTENSIONS, SCOPE, SECRET
 
-MECHANISM: Final = "OAUTHBEARER"
 ANSWER_S: Final = 5.0
 """Timeout for the token endpoint; the client's own event loop blocks on it."""
 ANSWER_BYTES_MAX: Final = 1 << 20
 ERROR_CHARACTERS_MAX: Final = 300
 PART: Final = 0.8
 """Fraction of a token's lifetime after which the next one is requested."""
-_PREFIX: Final = "sasl.oauthbearer."
-ENDPOINT: Final = f"{_PREFIX}token.endpoint.url"
-CLIENT: Final = f"{_PREFIX}client.id"
-SECRET: Final = f"{_PREFIX}client.secret"
-SCOPE: Final = f"{_PREFIX}scope"
-EXTENSIONS: Final = f"{_PREFIX}extensions"
 
 
 class TokenUnavailable(TidegateError):

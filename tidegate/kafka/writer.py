@@ -17,8 +17,8 @@ from confluent_kafka import KafkaError, KafkaException, Message
 
 from tidegate.ids import NO_PRODUCER, TransactionalId
 from tidegate.kafka.errors import BrokerUnavailable, LoginRefusedLater, SinkFailed, SinkRefused, refused_record
-from tidegate.kafka.producer_properties import fit_batches, largest_record
 from tidegate.kafka.producing import BY_KEY, ClientProducing, Producing, RecordNotTaken, open_producing
+from tidegate.kafka.properties import fit_batches, largest_record
 from tidegate.kafka.tls import RENEWAL_S, names_tls_files
 from tidegate.kafka.tools import KAFKA_TOOLS, KafkaProducer, KafkaTools
 

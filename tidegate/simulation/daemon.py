@@ -14,12 +14,11 @@ from tidegate.coordinator.coordinator import Coordinator
 from tidegate.coordinator.entries import Writer
 from tidegate.coordinator.restart import RestartStrategy
 from tidegate.coordinator.types import Job
-from tidegate.daemon.attempt_settings import AttemptSettings
 from tidegate.daemon.control_server import HELLO_TIMEOUT_S, TROUBLE, ControlServer, read_hello
 from tidegate.daemon.kafka_clusters import KafkaClusters
 from tidegate.daemon.kafka_edge import KafkaEdge
 from tidegate.daemon.restore_point import RestoreOption, StartOptions
-from tidegate.daemon.services import Services, SlotHost
+from tidegate.daemon.services import AttemptSettings, Services, SlotHost
 from tidegate.daemon.supervisor import Supervisor
 from tidegate.errors import TidegateError
 from tidegate.ids import Attempt

@@ -19,7 +19,7 @@ from tidegate.committable import Committable
 from tidegate.formats.record_limits import RecordLimits
 from tidegate.formats.records import OutputRecords
 from tidegate.ids import Attempt, CheckpointId, SlotIndex, TransactionalId
-from tidegate.kafka.producer_properties import derive_producer_properties
+from tidegate.kafka.properties import derive_producer_properties
 from tidegate.kafka.tools import KAFKA_TOOLS, KafkaTools
 from tidegate.kafka.writer import TransactionWriter
 from tidegate.operators.builtin.kafka_sink import SinkOperator

@@ -18,7 +18,7 @@ from tidegate.clock import Clock
 from tidegate.formats.record_limits import RecordLimits
 from tidegate.kafka.errors import SinkRefused
 from tidegate.kafka.facts import TopicLimits
-from tidegate.kafka.producer_properties import largest_record
+from tidegate.kafka.properties import largest_record
 from tidegate.kafka.tools import KafkaTools
 from tidegate.kafka.writer import OPEN_TIMEOUT_S
 from tidegate.operators.builtin.dead_letters import DeadLetterOperator, find_unfit

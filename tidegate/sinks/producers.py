@@ -21,7 +21,7 @@ from tidegate.committable import Committable
 from tidegate.errors import TidegateError
 from tidegate.ids import CheckpointId, OperatorName, TopicPartition, TransactionalId
 from tidegate.kafka.errors import SinkFailed
-from tidegate.kafka.producer_properties import derive_producer_properties
+from tidegate.kafka.properties import derive_producer_properties
 from tidegate.kafka.tools import KafkaTools
 from tidegate.kafka.writer import OPEN_TIMEOUT_S
 from tidegate.sinks.hanging_transactions import BlockedPartition, derive_blocked, find_unended

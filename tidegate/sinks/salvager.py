@@ -19,7 +19,7 @@ from tidegate.kafka.channel import PAUSE_S
 from tidegate.kafka.errors import BrokerUnavailable, KafkaRefused, SinkRefused
 from tidegate.kafka.facts import TopicLimits
 from tidegate.kafka.log_reader import SCAN_TIMEOUT_S
-from tidegate.kafka.producer_properties import derive_producer_properties
+from tidegate.kafka.properties import derive_producer_properties
 from tidegate.kafka.tls import RENEWAL_S, names_tls_files
 from tidegate.kafka.tools import KAFKA_TOOLS, KafkaConsumer, KafkaTools
 from tidegate.sinks.proof import Flushed, decide_committable, decide_first_sequences, decide_flushed

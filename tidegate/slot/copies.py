@@ -32,11 +32,10 @@ from tidegate.clock import SYSTEM_CLOCK, Clock
 from tidegate.coordinator.types import StateHandle
 from tidegate.ids import CheckpointId
 from tidegate.journal.state_files import read_parts, read_state
-from tidegate.storage.base import StorageError, StorageReader
+from tidegate.storage.base import StorageError, StorageReader, describe_failure
 from tidegate.storage.checksum import unseal
 from tidegate.storage.files import own_root, read_all, read_range, sweep_folders, take_folder, write_all
 from tidegate.storage.names import checkpoint_of_state
-from tidegate.storage.problems import describe_failure
 
 logger = logging.getLogger(__name__)
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from tidegate.config.properties import derive_client_properties
 from tidegate.errors import TidegateError
-from tidegate.kafka.client_properties import derive_servers
 from tidegate.kafka.diagnosis import diagnose
 from tidegate.kafka.errors import BrokerUnavailable, LoginRefused
+from tidegate.kafka.properties import derive_servers
 
 if TYPE_CHECKING:  # the library is imported where it runs
     import confluent_kafka as ck

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from tidegate.errors import TidegateError
-from tidegate.spark.cache import cache_directory
+from tidegate.spark.work_directory import cache_directory
 
 BASE_S_MAX: Final = 120
 SILENT: Final = "-Xlog:cds*=off"

@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tidegate.errors import TidegateError
-from tidegate.spark.cache import cache_directory
+from tidegate.spark.work_directory import cache_directory
 
 VERSION_MIN = 17
 """The version that Spark 4.3 and Kafka 4.3 require."""

@@ -22,9 +22,8 @@ from urllib.parse import unquote, urlsplit
 
 from typing_extensions import override
 
-from tidegate.storage.base import Storage, StorageError, check_name
+from tidegate.storage.base import Storage, StorageError, check_name, describe_failure
 from tidegate.storage.files import FILE_TOOLS, FileTools, read_all, read_range, write_all
-from tidegate.storage.problems import describe_failure
 
 UNFINISHED: Final = ".unfinished"
 """Private folder of unfinished writes. Names with a leading dot are never objects."""

@@ -17,8 +17,8 @@ from tidegate.daemon.checkpoint_requests import DirectoryRefused, SavepointNotWr
 from tidegate.daemon.http.server import HttpServer
 from tidegate.errors import TidegateError
 from tidegate.journal.journal import Journal
+from tidegate.storage.base import describe_failure
 from tidegate.storage.local import LocalStorage
-from tidegate.storage.problems import describe_failure
 
 
 def test_C15_a_savepoint_is_asked_for_again_until_one_can_be_taken(

@@ -93,7 +93,7 @@ def a_plain_producer_between(stage: Stage) -> Value:
 
 def plain_properties() -> dict[str, str]:
     """Of a producer without a transaction."""
-    from tidegate.kafka.producer_properties import derive_producer_properties
+    from tidegate.kafka.properties import derive_producer_properties
 
     return derive_producer_properties({}, None, 60_000)
 

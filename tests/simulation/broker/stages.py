@@ -18,7 +18,7 @@ from tidegate.clock import SYSTEM_CLOCK, Clock
 from tidegate.committable import Committable
 from tidegate.dev.broker import DevelopmentBroker
 from tidegate.ids import Attempt, CheckpointId, OperatorName, SlotIndex, TopicPartition, TransactionalId
-from tidegate.kafka.producer_properties import derive_producer_properties
+from tidegate.kafka.properties import derive_producer_properties
 from tidegate.kafka.tools import KafkaTools
 from tidegate.kafka.transactions import TransactionClient
 from tidegate.kafka.writer import TransactionWriter

@@ -22,8 +22,7 @@ from tidegate.daemon.http.connection_limiter import Places
 from tidegate.daemon.http.tls import ServerTls, find_caller
 from tidegate.errors import UNDECODABLE, TidegateError
 from tidegate.process.logs import redact
-from tidegate.storage.base import StorageError
-from tidegate.storage.problems import is_lasting
+from tidegate.storage.base import StorageError, is_lasting
 
 logger = logging.getLogger(__name__)
 

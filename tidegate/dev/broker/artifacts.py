@@ -1,7 +1,7 @@
 """The jars of the development broker: a pinned list, fetched once by the Ivy inside pyspark and verified by SHA-256.
 
 The list (`artifacts.txt`) is what Maven resolves for `kafka_2.13` plus a log binding. Ivy fetches exactly these jars,
-without their dependencies. They are kept in the cache directory (`tidegate.spark.cache`). TIDEGATE_MAVEN_REPOSITORY
+without their dependencies. They are kept in the cache directory (`cache_directory`). TIDEGATE_MAVEN_REPOSITORY
 replaces Ivy's default repository root, for example by a company mirror.
 """
 
@@ -28,8 +28,8 @@ from xml.sax.saxutils import quoteattr
 import msgspec
 
 from tidegate.errors import TidegateError
-from tidegate.spark.cache import cache_directory
 from tidegate.spark.java import find_java, is_bundled
+from tidegate.spark.work_directory import cache_directory
 
 KAFKA_VERSION = "4.3.1"
 LISTING: Final = Path(__file__).parent / "artifacts.txt"

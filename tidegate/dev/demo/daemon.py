@@ -20,7 +20,7 @@ import msgspec
 from tidegate.config.load import VARIABLE as SITE_VARIABLE
 from tidegate.daemon.status import PipelineState, Status
 from tidegate.errors import TidegateError
-from tidegate.spark.processes import find_slots, is_alive
+from tidegate.spark.work_directory import find_slots, is_alive
 
 POLL_S: Final = 0.05
 HTTP_TIMEOUT_S: Final = 5.0

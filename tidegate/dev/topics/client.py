@@ -17,7 +17,7 @@ from tidegate.dev.broker.server import create_topics
 from tidegate.dev.topics.cluster import DEFAULT_BOOTSTRAP
 from tidegate.dev.topics.records import SeenRecord
 from tidegate.errors import TidegateError
-from tidegate.kafka.client_properties import derive_servers
+from tidegate.kafka.properties import derive_servers
 from tidegate.sources.topic_reader import ANSWER_S, CLIENT_LOG, STALL_S, TopicReader, explain
 
 if TYPE_CHECKING:  # the library is imported where it is used
