@@ -5,8 +5,7 @@ Plan and settings do not change while a daemon runs, so each is derived once, at
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -15,7 +14,7 @@ import msgspec
 from tidegate.config.listing import Origin, find_origin, hide_secrets, list_settings, render_value
 from tidegate.config.load import LoadedPipeline
 from tidegate.daemon.http.pipeline_resources import make_pipeline_resources
-from tidegate.daemon.http.resources import Resource, ResourceQuery
+from tidegate.daemon.http.resources import Resource, in_thread
 from tidegate.daemon.metrics import PipelineMetrics
 from tidegate.daemon.reading.dead_letters import make_dead_letters_resource
 from tidegate.daemon.reading.state import make_state_resource
@@ -85,28 +84,19 @@ class ConfigAnswer(msgspec.Struct, frozen=True):
 def make_file_resources(loaded: LoadedPipeline, plan: Plan) -> list[Resource[Any]]:
     """Makes the resources `plan` and `config`."""
     return [
-        _make(
-            "plan",
-            "The steps of the pipeline, their inputs, and where they are in its picture.",
-            PlanAnswer,
-            lambda: derive_plan_answer(loaded, plan),
+        Resource(
+            name="plan",
+            summary="The steps of the pipeline, their inputs, and where they are in its picture.",
+            answer=PlanAnswer,
+            read=in_thread(cache(lambda: derive_plan_answer(loaded, plan))),
         ),
-        _make(
-            "config",
-            "Every setting of the pipeline with its origin, and the text of its file, without secrets.",
-            ConfigAnswer,
-            lambda: derive_config_answer(loaded),
+        Resource(
+            name="config",
+            summary="Every setting of the pipeline with its origin, and the text of its file, without secrets.",
+            answer=ConfigAnswer,
+            read=in_thread(cache(lambda: derive_config_answer(loaded))),
         ),
     ]
-
-
-def _make(name: str, summary: str, answer: type, derive: Callable[[], object]) -> Resource[ResourceQuery]:
-    derive_once = cache(derive)
-
-    async def read(_query: ResourceQuery) -> object:
-        return await asyncio.to_thread(derive_once)
-
-    return Resource(name=name, summary=summary, answer=answer, read=read)
 
 
 def derive_plan_answer(loaded: LoadedPipeline, plan: Plan) -> PlanAnswer:

@@ -15,7 +15,13 @@ from tests.daemon.reading.letters import letter
 from tidegate.config.load import LoadedPipeline, read_pipeline
 from tidegate.daemon.http.resources import Resource, ResourceQuery, ResourceRefused, render
 from tidegate.daemon.reading import dead_letters
-from tidegate.daemon.reading.dead_letters import BYTES_SHOWN, DeadLetterEntry, DeadLetters, make_dead_letters_resource
+from tidegate.daemon.reading.dead_letters import (
+    BYTES_SHOWN,
+    KEPT_S,
+    DeadLetterEntry,
+    DeadLetters,
+    make_dead_letters_resource,
+)
 from tidegate.daemon.reading.read_dead_letters import PART_MAX, NewestLetter, NewestLetters, NewestRequest
 from tidegate.process.logs import set_secrets
 
@@ -48,15 +54,13 @@ def secret() -> Iterator[str]:
 
 
 class Child:
-    """Answers instead of a process, and counts the requests."""
+    """Answers instead of a process."""
 
     def __init__(self, *found: NewestLetter) -> None:
         self.found = NewestLetters(found, complete=True)
-        self.count = 0
 
     async def read(self, request: NewestRequest) -> NewestLetters:
         assert (request.place.topic, request.place.pipeline, request.count) == ("dead", "shop", 100)
-        self.count += 1
         return self.found
 
 
@@ -199,15 +203,8 @@ def test_what_others_write_into_the_topic_is_bounded(answer: Answer) -> None:
     assert len(render(found).body) < 2 << 20
 
 
-def test_five_viewers_cost_one_read(loaded: LoadedPipeline, monkeypatch: pytest.MonkeyPatch) -> None:
-    child, now = Child(letter()), [0.0]
-    monkeypatch.setattr(dead_letters, "ChildReader", lambda *_: child)
-    resource = make_dead_letters_resource(loaded, (), lambda: now[0])
-
-    for at_s, count in ((0, 1), (1, 1), (5, 1), (5.1, 2)):
-        now[0] = at_s
-        assert ask(resource).letters
-        assert child.count == count
+def test_letters_are_kept_for_other_viewers(loaded: LoadedPipeline) -> None:
+    assert make_dead_letters_resource(loaded, ()).kept_s == KEPT_S
 
 
 def test_without_dead_letters_the_answer_says_how_to_keep_them(tmp_path: Path) -> None:

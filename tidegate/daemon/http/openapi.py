@@ -7,7 +7,6 @@ Types and their descriptions are those of the structs, with the docstrings of th
 from __future__ import annotations
 
 import ast
-import asyncio
 import inspect
 import re
 import textwrap
@@ -18,7 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from tidegate.daemon.http.commands import API, COMMANDS, JSON, REQUEST_BYTES_MAX, Command, ControlRequest, Refusal
-from tidegate.daemon.http.resources import Resource, ResourceQuery
+from tidegate.daemon.http.resources import Resource, ResourceQuery, in_thread
 
 OPENAPI: Final = "3.1.0"
 NAME: Final = "openapi.json"
@@ -52,10 +51,7 @@ _DESCRIPTION: Final = (
 
 def make_openapi_resource(resources: Sequence[Resource[Any]], version: str) -> Resource[ResourceQuery]:
     """Makes the resource of the description; `version` is Tidegate's."""
-
-    async def read(_query: ResourceQuery) -> object:
-        return await asyncio.to_thread(make_openapi, resources, version)
-
+    read = in_thread(lambda: make_openapi(resources, version))
     summary = "This API in OpenAPI 3.1."
     return Resource(name=NAME, summary=summary, answer=dict[str, Any], read=read, kept_s=KEPT_S)
 

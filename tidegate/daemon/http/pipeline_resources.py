@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from tidegate.coordinator.history import CheckpointRecord, FailureRecord
 from tidegate.daemon.http.redaction import redact_checkpoints, redact_events, redact_failures, redact_status
-from tidegate.daemon.http.resources import Resource, ResourceQuery, ResourceRefused
+from tidegate.daemon.http.resources import Resource, ResourceQuery, ResourceRefused, in_thread
 from tidegate.daemon.metrics import PipelineMetrics
 from tidegate.daemon.pipeline_history import EventList, History
 from tidegate.daemon.source_progress import PartitionsAnswer
@@ -38,49 +38,6 @@ def select_checkpoints(records: Sequence[CheckpointRecord], query: CheckpointsQu
     return found if query.subtasks else [replace(one, subtasks=()) for one in found]
 
 
-def make_pipeline_resources(metrics: PipelineMetrics) -> list[Resource[Any]]:
-    """Makes the resources that every daemon has."""
-    return [
-        _make(
-            "status", "The figures of the pipeline now.", Status, lambda: redact_status(metrics.snapshot()), POLLED_S
-        ),
-        _make_checkpoints(metrics),
-        _make(
-            "failures",
-            "The newest failed attempts of this daemon, newest first.",
-            list[FailureRecord],
-            lambda: redact_failures(metrics.failures),
-        ),
-        _make(
-            "events",
-            "The newest events of this daemon, newest first.",
-            EventList,
-            lambda: redact_events(metrics.events),
-        ),
-        _make_history(metrics),
-        _make(
-            "partitions",
-            "The partitions that the sources read: offsets, lag and watermarks.",
-            PartitionsAnswer,
-            lambda: PartitionsAnswer(metrics.partitions),
-            POLLED_S,
-        ),
-    ]
-
-
-def _make_checkpoints(metrics: PipelineMetrics) -> Resource[CheckpointsQuery]:
-    async def read(query: CheckpointsQuery) -> object:
-        return await asyncio.to_thread(lambda: redact_checkpoints(select_checkpoints(metrics.checkpoints, query)))
-
-    return Resource(
-        name="checkpoints",
-        summary="The newest checkpoints and savepoints of this daemon, newest first; with `id` that one.",
-        answer=list[CheckpointRecord],
-        read=read,
-        query=CheckpointsQuery,
-    )
-
-
 class HistoryQuery(ResourceQuery, frozen=True):
     """Which points to return."""
 
@@ -101,23 +58,54 @@ def read_history(metrics: PipelineMetrics, query: HistoryQuery) -> History:
     return found
 
 
-def _make_history(metrics: PipelineMetrics) -> Resource[HistoryQuery]:
-    async def read(query: HistoryQuery) -> History:
+def make_pipeline_resources(metrics: PipelineMetrics) -> list[Resource[Any]]:
+    """Makes the resources that every daemon has."""
+
+    async def read_checkpoints(query: CheckpointsQuery) -> object:
+        return await asyncio.to_thread(lambda: redact_checkpoints(select_checkpoints(metrics.checkpoints, query)))
+
+    async def read_points(query: HistoryQuery) -> History:
         return await asyncio.to_thread(read_history, metrics, query)
 
-    return Resource(
-        name="history",
-        summary="Figures of the last hour, a point every five seconds: of the pipeline, and of the steps named.",
-        answer=History,
-        query=HistoryQuery,
-        read=read,
-    )
-
-
-def _make(
-    name: str, summary: str, answer: Any, take: Callable[[], object], kept_s: float = 0.0
-) -> Resource[ResourceQuery]:
-    async def read(_query: ResourceQuery) -> object:
-        return await asyncio.to_thread(take)
-
-    return Resource(name=name, summary=summary, answer=answer, read=read, kept_s=kept_s)
+    return [
+        Resource(
+            name="status",
+            summary="The figures of the pipeline now.",
+            answer=Status,
+            read=in_thread(lambda: redact_status(metrics.snapshot())),
+            kept_s=POLLED_S,
+        ),
+        Resource(
+            name="checkpoints",
+            summary="The newest checkpoints and savepoints of this daemon, newest first; with `id` that one.",
+            answer=list[CheckpointRecord],
+            read=read_checkpoints,
+            query=CheckpointsQuery,
+        ),
+        Resource(
+            name="failures",
+            summary="The newest failed attempts of this daemon, newest first.",
+            answer=list[FailureRecord],
+            read=in_thread(lambda: redact_failures(metrics.failures)),
+        ),
+        Resource(
+            name="events",
+            summary="The newest events of this daemon, newest first.",
+            answer=EventList,
+            read=in_thread(lambda: redact_events(metrics.events)),
+        ),
+        Resource(
+            name="history",
+            summary="Figures of the last hour, a point every five seconds: of the pipeline, and of the steps named.",
+            answer=History,
+            read=read_points,
+            query=HistoryQuery,
+        ),
+        Resource(
+            name="partitions",
+            summary="The partitions that the sources read: offsets, lag and watermarks.",
+            answer=PartitionsAnswer,
+            read=in_thread(lambda: PartitionsAnswer(metrics.partitions)),
+            kept_s=POLLED_S,
+        ),
+    ]

@@ -144,6 +144,15 @@ class ResourceHandlers:
         )
 
 
+def in_thread(take: Callable[[], object]) -> Callable[[ResourceQuery], Awaitable[object]]:
+    """Returns the `read` of a resource without parameters: `take`, on another thread."""
+
+    async def read(_query: ResourceQuery) -> object:
+        return await asyncio.to_thread(take)
+
+    return read
+
+
 def parse_query(resource: Resource[Q], parameters: Sequence[tuple[str, str]]) -> Q:
     """Converts the parameters of a request. Raises ResourceRefused with the parameter at fault. Pure.
 

@@ -10,8 +10,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import shlex
-import time
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import Final
 
 import msgspec
@@ -23,7 +22,7 @@ from tidegate.daemon.reading.child import ChildReader
 from tidegate.daemon.reading.read_dead_letters import PART_MAX, NewestLetter, NewestLetters, NewestRequest
 from tidegate.formats.dead_letters.letter import DeadLetter
 from tidegate.process.logs import redact
-from tidegate.sources.dead_letter_topic import DeadLetterPlace, find_place
+from tidegate.sources.dead_letter_topic import find_place
 
 MODULE: Final = "tidegate.daemon.reading.read_dead_letters"
 LETTERS_MAX: Final = 100
@@ -111,24 +110,23 @@ class DeadLetters(msgspec.Struct, frozen=True):
     """The command that replays all letters of the pipeline."""
 
 
-def make_dead_letters_resource(
-    loaded: LoadedPipeline, masked: Collection[str], elapsed: Callable[[], float] = time.monotonic
-) -> Resource[ResourceQuery]:
-    """Makes the resource. `masked` are the columns that are never shown; `elapsed` returns monotonic seconds."""
-    settings = loaded.settings
-    reader = None
-    if settings.dead_letters is not None:
-        reader = _CachedLetters(find_place(settings), _Renderer(loaded.file, masked), elapsed)
+def make_dead_letters_resource(loaded: LoadedPipeline, masked: Collection[str]) -> Resource[ResourceQuery]:
+    """Makes the resource. `masked` are the columns that are never shown."""
+    settings, renderer = loaded.settings, _Renderer(loaded.file, masked)
+    child = ChildReader(MODULE, NewestLetters)
 
-    async def read(_query: ResourceQuery) -> object:
-        if reader is None:
+    async def read(_query: ResourceQuery) -> DeadLetters:
+        if settings.dead_letters is None:
             raise ResourceRefused(
                 404,
                 "no-dead-letters",
                 f"pipeline {settings.name} has no dead-letter topic: set `dead_letters: {{topic: ...}}` and, for a "
                 "source, `bad_records: dead-letter` (tidegate docs operations/bad-records)",
             )
-        return await reader.read()
+        place = find_place(settings)
+        newest = await child.read(NewestRequest(place, LETTERS_MAX))
+        letters = await asyncio.to_thread(renderer.render, newest)
+        return DeadLetters(place.topic, str(place.cluster), letters, newest.complete, renderer.masks, renderer.replay)
 
     return Resource(
         name="dead-letters",
@@ -136,28 +134,8 @@ def make_dead_letters_resource(
         answer=DeadLetters,
         read=read,
         operates=True,
+        kept_s=KEPT_S,
     )
-
-
-class _CachedLetters:
-    """The letters as of at most KEPT_S ago."""
-
-    def __init__(self, place: DeadLetterPlace, renderer: _Renderer, elapsed: Callable[[], float]) -> None:
-        self._place = place
-        self._renderer = renderer
-        self._elapsed = elapsed
-        self._child = ChildReader(MODULE, NewestLetters)
-        self._kept: tuple[float, DeadLetters] | None = None
-
-    async def read(self) -> DeadLetters:
-        """Returns the letters. Raises ResourceRefused."""
-        if self._kept is None or self._elapsed() - self._kept[0] > KEPT_S:
-            newest = await self._child.read(NewestRequest(self._place, LETTERS_MAX))
-            letters = await asyncio.to_thread(self._renderer.render, newest)
-            topic, cluster = self._place.topic, str(self._place.cluster)
-            found = DeadLetters(topic, cluster, letters, newest.complete, self._renderer.masks, self._renderer.replay)
-            self._kept = self._elapsed(), found
-        return self._kept[1]
 
 
 class _Renderer:
