@@ -238,20 +238,7 @@ class Recording:
             (self._committable(id_, records),),
         )
         report = CheckpointReport(
-            id_,
-            False,
-            base_ms,
-            base_ms + took_ms,
-            journaled_ms,
-            ended_ms,
-            completed.size_bytes,
-            records,
-            1,
-            0,
-            0,
-            0,
-            0,
-            0,
+            id_, base_ms, base_ms + took_ms, journaled_ms, ended_ms, completed.size_bytes, records, 0, 0, 0, 0, 0
         )
         self.metrics.coordinator_answered(Journaled(id_, CheckpointId(id_ + 100), journaled_ms), [])
         notify = NotifyCompleted(self.attempt, completed, frozenset(), report)

@@ -310,7 +310,7 @@ def test_each_checkpoint_has_a_line_at_debug_and_few_at_info(caplog: pytest.LogC
                 executor.execute([expired])
                 continue
             one = msgspec.structs.replace(completed(number, next_offset=number), final=number == 150)
-            report = CheckpointReport(one.id, False, 1000, 1100, 1100, 1100, 0, 0, 0, 0.0, 0.0, 0.0, 0.0, 0.0)
+            report = CheckpointReport(one.id, 1000, 1100, 1100, 1100, 0, 0, 0.0, 0.0, 0.0, 0.0, 0.0)
             executor.execute([NotifyCompleted(Attempt(1), one, frozenset(), report)])
         await executor.close()
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import resource
 import subprocess
 import sys
+import weakref
+from collections.abc import Iterator
 
 import pytest
 
-from tidegate.process.limits import DESCRIPTORS_MAX
+from tidegate.process.limits import DESCRIPTORS_MAX, exclude_present_objects
 
 LOOK = """
 import resource, sys
@@ -35,3 +38,27 @@ def test_X30_the_limit_is_raised_within_reason(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(resource, "setrlimit", lambda _, limit: chosen.append(limit))
     assert limits.raise_descriptor_limit() == DESCRIPTORS_MAX
     assert chosen == [(DESCRIPTORS_MAX, resource.RLIM_INFINITY)]
+
+
+class Node:
+    def __init__(self) -> None:
+        self.itself: object = self
+
+
+@pytest.fixture(autouse=True)
+def thawed() -> Iterator[None]:
+    yield
+    gc.unfreeze()
+
+
+def test_what_exists_is_excluded_and_garbage_of_before_is_collected() -> None:
+    kept, first = Node(), Node()
+    seen = weakref.ref(first)
+    exclude_present_objects()
+    assert not any(one is kept for one in gc.get_objects())
+    del first  # a cycle, among the excluded
+    gc.collect()
+    assert seen() is not None
+    exclude_present_objects()
+    assert seen() is None
+    assert gc.get_freeze_count() > 0

@@ -10,8 +10,17 @@ from pathlib import Path
 import pytest
 
 from tests.waiting import PATIENCE_S
+from tidegate.slot.fork_guard import SERVER
 from tidegate.spark import work_directory
-from tidegate.spark.work_directory import MARK, WorkDirectory, find_work_directories, sweep_work_directories
+from tidegate.spark.work_directory import (
+    MARK,
+    OsProcess,
+    WorkDirectory,
+    cache_directory,
+    choose_slots,
+    find_work_directories,
+    sweep_work_directories,
+)
 
 
 @pytest.fixture
@@ -120,3 +129,36 @@ def test_X36_a_program_that_fails_before_it_could_remove_its_directory_leaves_no
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False, timeout=PATIENCE_S)
     assert done.returncode == 2
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({"TIDEGATE_CACHE": "/own", "XDG_CACHE_HOME": "/xdg", "HOME": "/h"}, "/own"),
+        ({"XDG_CACHE_HOME": "/xdg", "HOME": "/h"}, "/xdg/tidegate"),
+        ({"HOME": "/h"}, "/h/.cache/tidegate"),
+    ],
+)
+def test_cache_is_where_the_user_says(
+    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], expected: str
+) -> None:
+    for name in ("TIDEGATE_CACHE", "XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert cache_directory() == Path(expected)
+
+
+DRIVER = OsProcess(10, 9, "S", "java -cp jars org.SparkSubmit --conf spark.python.daemon.module=pyspark.daemon shell ")
+"""Its command has the module's name; with no executors it is the parent of Spark's own fork server."""
+EXECUTOR = OsProcess(20, 10, "S", "java -cp jars CoarseGrainedExecutorBackend ")
+
+
+@pytest.mark.parametrize("parent", [DRIVER, EXECUTOR], ids=["local", "executors"])
+@pytest.mark.parametrize("command", [f"python -m {SERVER} 9 ", "python -m pyspark.daemon "])
+def test_slots_are_the_forks_of_a_fork_server_and_nothing_above_or_below_them(parent: OsProcess, command: str) -> None:
+    server = OsProcess(30, parent.pid, "S", command)
+    slots = [OsProcess(31, 30, "S", command), OsProcess(32, 30, "R", command)]
+    starting = OsProcess(40, 31, "R", command)  # a process that a slot starts, before its exec
+    below = [DRIVER, EXECUTOR, server, *slots, starting, OsProcess(50, 30, "S", "python -m another ")]
+    assert choose_slots(below) == [31, 32]

@@ -278,7 +278,6 @@ class CheckpointReport(msgspec.Struct, frozen=True):
     """Figures of a checkpoint. Durations of phases are those of the slowest subtask."""
 
     checkpoint: CheckpointId
-    final: bool
     triggered_at_ms: int
     acknowledged_at_ms: int
     journaled_at_ms: int
@@ -286,7 +285,6 @@ class CheckpointReport(msgspec.Struct, frozen=True):
     size_bytes: int
     records: int
     """Records in the transactions that it committed, including carried ones."""
-    transactions: int
     start_delay_ms: float
     alignment_ms: float
     snapshot_ms: float

@@ -146,14 +146,12 @@ class PendingCheckpoint:
         acks = self.acks.values()
         return CheckpointReport(
             checkpoint=self.id,
-            final=self.properties.final,
             triggered_at_ms=self.triggered_at_ms,
             acknowledged_at_ms=self.acknowledged_at_ms,
             journaled_at_ms=self.journaled_at_ms,
             ended_at_ms=ended_at_ms,
             size_bytes=completed.size_bytes,
             records=sum(committable.records for committable in completed.committables),
-            transactions=len(completed.committables),
             start_delay_ms=max((ack.start_delay_ms for ack in acks), default=0.0),
             alignment_ms=max((ack.alignment_ms for ack in acks), default=0.0),
             snapshot_ms=max((ack.snapshot_ms for ack in acks), default=0.0),

@@ -17,7 +17,7 @@ import logging
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -231,18 +231,12 @@ class SlotConnection:
         self._writer.close()
 
 
-class Listener:
+class Listener(NamedTuple):
     """Callbacks of the running attempt for what the server reports."""
 
-    def __init__(
-        self,
-        registered: Callable[[SlotConnection], None],
-        message: Callable[[SlotConnection, SlotMessage], None],
-        lost: Callable[[SlotLost], None],
-    ) -> None:
-        self.registered = registered
-        self.message = message
-        self.lost = lost
+    registered: Callable[[SlotConnection], None]
+    message: Callable[[SlotConnection, SlotMessage], None]
+    lost: Callable[[SlotLost], None]
 
 
 class ControlServer:

@@ -95,10 +95,6 @@ class Situation:
         old = [one for one in self.facts.samples if self.facts.at_s - one.at_s >= seconds]
         return old[-1] if old else None
 
-    def find(self, name: OperatorName) -> OperatorStatus | None:
-        """Returns the status of an operator."""
-        return next((one for one in self.facts.status.operators if one.name == name), None)
-
     @cached_property
     def loads(self) -> tuple[SlotLoad, ...]:
         """What the slots do; empty if it is not known yet."""
