@@ -20,10 +20,18 @@ from pydantic_core import PydanticCustomError
 from typing_extensions import override
 
 from tidegate.config.fields.base import Settings
-from tidegate.config.fields.types import HOST_REMEDY, can_be_host
 from tidegate.config.fields.secrets import reveal
 from tidegate.config.fields.suggest import derive_suggestion
-from tidegate.config.fields.types import Properties, ValueCheck, choice, duration, refusal, require_text
+from tidegate.config.fields.types import (
+    HOST_REMEDY,
+    Properties,
+    ValueCheck,
+    can_be_host,
+    choice,
+    duration,
+    refusal,
+    require_text,
+)
 from tidegate.config.fields.units import render_duration
 from tidegate.formats.failures import FailureKind
 from tidegate.operators.async_queue import CallFailure
