@@ -398,14 +398,15 @@ class HttpServer:
 
 def explain_unavailable(host: str, port: int, error: OSError) -> HttpUnavailable:
     """Explains why the address cannot be bound, with a remedy."""
+    # Python 3.13 gives no number if none of the addresses is one of this machine.
+    number = errno.EADDRNOTAVAIL if error.errno is None else error.errno
     remedy = {
         errno.EADDRINUSE: "another process listens there: stop it, or set http.port to a free port (0 picks one)",
         errno.EACCES: "the port needs privileges: set http.port to 1024 or more",
         errno.EADDRNOTAVAIL: "this machine has no such address: set http.host to one of its own, or to 0.0.0.0",
-    }.get(error.errno or 0, "set http.host to an address of this machine")
+    }.get(number, "set http.host to an address of this machine")
     # asyncio wraps the system's message in a sentence with the address, which is included here already.
-    known = error.errno is not None and error.errno in errno.errorcode
-    cause = os.strerror(error.errno or 0) if known else error.strerror or type(error).__name__
+    cause = os.strerror(number) if number in errno.errorcode else error.strerror or type(error).__name__
     text = f"cannot listen on {host}:{port} (http.host, http.port): {cause}; {remedy}"
     return HttpUnavailable(text, host=host, port=port)
 
