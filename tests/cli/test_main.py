@@ -97,6 +97,13 @@ def test_looking_at_a_file_imports_no_engine(good: Path) -> None:
 
 
 @pytest.mark.slow
+def test_python_without_assertions_is_refused() -> None:
+    """Every command that asks a broker ended with `no broker answers`."""
+    command = [sys.executable, "-O", "-m", "tidegate", "topic", "list"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
+    assert (ended.returncode, "unset PYTHONOPTIMIZE" in ended.stderr) == (2, True), ended.stderr
+
+
 def test_validate_says_valid(good: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(["validate", str(good)]) == 0
     assert capsys.readouterr().out == f"{good}: valid\n"

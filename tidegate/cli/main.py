@@ -97,7 +97,14 @@ class LazyGroup(click.Group):
             return super().make_context(*arguments, **more)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Runs the command and flushes its output."""
+        """Runs the command and flushes its output. Raises UsageError if Python has been told to leave assertions out.
+
+        The Kafka client reads part of each answer in an assertion. Without it, no broker seemed to answer.
+        """
+        if sys.flags.optimize:
+            raise click.UsageError(
+                "Python runs without assertions, which the Kafka client needs: unset PYTHONOPTIMIZE, or leave out -O"
+            )
         with printing():
             return super().invoke(ctx)
 
