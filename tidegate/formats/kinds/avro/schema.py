@@ -313,6 +313,20 @@ def bytes_at_least(one: AvroType) -> int:
     return {"null": 0, "float": 4, "double": 8}.get(one.kind, 1)
 
 
+def as_encoded(one: AvroType) -> AvroType:
+    """Returns the type without the meaning of its values, as it is encoded."""
+    return msgspec.structs.replace(
+        one,
+        fields=tuple(AvroField(each.name, as_encoded(each.type)) for each in one.fields),
+        items=None if one.items is None else as_encoded(one.items),
+        branches=tuple(as_encoded(each) for each in one.branches),
+        logical="",
+        precision=0,
+        scale=0,
+        aliases=(),
+    )
+
+
 def as_json(one: AvroType) -> Any:
     """Returns the JSON of a type."""
     return _json(one, {})

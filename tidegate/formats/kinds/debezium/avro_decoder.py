@@ -20,9 +20,9 @@ from tidegate.formats.in_memory import Certain
 from tidegate.formats.kinds.avro.columns import column_type
 from tidegate.formats.kinds.avro.decoder import find_null_index, skip_step
 from tidegate.formats.kinds.avro.reference import ReferenceReader
-from tidegate.formats.kinds.avro.schema import AvroType
+from tidegate.formats.kinds.avro.schema import AvroType, as_encoded
 from tidegate.formats.kinds.debezium import ADDED, OP_FIELD
-from tidegate.formats.kinds.debezium.avro_schemas import AFTER, BEFORE, Row, find_row, parse_event, plain, project
+from tidegate.formats.kinds.debezium.avro_schemas import AFTER, BEFORE, Row, find_row, parse_event, project
 from tidegate.formats.kinds.debezium.avro_values import (
     Read,
     UnfitValue,
@@ -132,7 +132,7 @@ class ReferenceChanges:
         ]
         projected = project(event, row, changes.own)
         columns = [(field.name, column_type(field.type, field.name)) for field in projected.fields]
-        self._events = ReferenceReader(plain(event), projected, columns, skipped)
+        self._events = ReferenceReader(as_encoded(event), projected, columns, skipped)
         self._fields = [name for name, _ in columns]
 
     def read(self, bodies: Sequence[bytes]) -> Decoded:

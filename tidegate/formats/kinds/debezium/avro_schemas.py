@@ -26,7 +26,7 @@ from tidegate.datatypes import (
 from tidegate.formats.contract import Columns
 from tidegate.formats.failures import FailureKind
 from tidegate.formats.kinds.avro.columns import column_type
-from tidegate.formats.kinds.avro.schema import AvroField, AvroRefusal, AvroType, parse_schema, with_logical
+from tidegate.formats.kinds.avro.schema import AvroField, AvroRefusal, AvroType, as_encoded, parse_schema, with_logical
 from tidegate.formats.kinds.debezium import OP_FIELD
 from tidegate.formats.kinds.debezium.json_values import DECIMAL, NAMED
 from tidegate.formats.schemas import SchemaText
@@ -83,20 +83,6 @@ def _number(text: Any) -> int | None:
     return int(text)
 
 
-def plain(one: AvroType) -> AvroType:
-    """Returns the type without the meaning of its values, as it is encoded."""
-    return msgspec.structs.replace(
-        one,
-        fields=tuple(AvroField(each.name, plain(each.type)) for each in one.fields),
-        items=None if one.items is None else plain(one.items),
-        branches=tuple(plain(each) for each in one.branches),
-        logical="",
-        precision=0,
-        scale=0,
-        aliases=(),
-    )
-
-
 class Row(msgspec.Struct, frozen=True):
     """The table's row in the schema of an event."""
 
@@ -145,7 +131,7 @@ def find_row(event: AvroType) -> Row:
 
 def project(event: AvroType, row: Row, names: Columns) -> AvroType:
     """Returns the parts of an event that are read: the columns `names` of its rows, or any one if there are none."""
-    wanted, whole = {name for name, _ in names}, plain(event)
+    wanted, whole = {name for name, _ in names}, as_encoded(event)
     fields = [
         field if field.name == OP_FIELD else AvroField(field.name, _pruned(field.type, wanted))
         for field in whole.fields
@@ -192,4 +178,4 @@ def column_of(one: AvroType, place: str) -> DataType:
         return decimal_of(precision, one.scale)
     if one.logical in NAMED or one.logical in _SMALL:
         return NAMED.get(one.logical) or _SMALL[one.logical]
-    return column_type(one if one.kind != "union" else plain(one), place)
+    return column_type(one if one.kind != "union" else as_encoded(one), place)

@@ -21,8 +21,7 @@ from tidegate.formats.kinds.avro.columns import column_type
 from tidegate.formats.kinds.avro.decoder import find_null_index, skip_step
 from tidegate.formats.kinds.avro.encoder import zigzag
 from tidegate.formats.kinds.avro.resolution import word_of
-from tidegate.formats.kinds.avro.schema import MICROS, AvroField, AvroRefusal, AvroType
-from tidegate.formats.kinds.debezium.avro_schemas import plain
+from tidegate.formats.kinds.avro.schema import MICROS, AvroField, AvroRefusal, AvroType, as_encoded
 from tidegate.formats.kinds.debezium.envelope import (
     UNAVAILABLE,
     UNAVAILABLE_BASE64,
@@ -96,8 +95,8 @@ def find_reader(one: AvroType, kind: DataType, place: str, unit: str) -> Read:
         rejected.
     """
     one = one.bare
-    if one.kind == "union" and column_type(plain(one), place) == kind:
-        members = [branch for branch in plain(one).branches if branch.kind != "null"]
+    if one.kind == "union" and column_type(as_encoded(one), place) == kind:
+        members = [branch for branch in as_encoded(one).branches if branch.kind != "null"]
         one = AvroType("record", fields=tuple(AvroField(f"member{at}", each) for at, each in enumerate(members)))
     try:
         if one.kind == "array" and one.items is not None and kind.kind == "array" and kind.element is not None:
