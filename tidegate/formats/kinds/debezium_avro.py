@@ -12,9 +12,9 @@ from typing_extensions import override
 
 from tidegate.datatypes import MAX_PRECISION, STRING, DataType, Schema, parts_of
 from tidegate.formats.contract import Columns, Decoder, FormatRefusal
-from tidegate.formats.kinds.avro import record_name
+from tidegate.formats.kinds.avro import record_name, refused
 from tidegate.formats.kinds.avro.columns import derive_record, nullable, record_columns, schema_text
-from tidegate.formats.kinds.avro.schema import NAME, AvroField, AvroRefusal, AvroType, parse_schema, with_logical
+from tidegate.formats.kinds.avro.schema import NAME, AvroField, AvroType, parse_schema, with_logical
 from tidegate.formats.kinds.debezium import ADDED, OP_FIELD, DebeziumFormat
 from tidegate.formats.kinds.debezium.avro_schemas import AFTER, BEFORE, meaning, parse_event, row_columns
 from tidegate.formats.kinds.debezium.json_values import NAMED, UNITS
@@ -108,10 +108,8 @@ Cases of `tidegate test` write events as `value: {op: c, after: {id: 1}}`; other
 
     @override
     def schema_columns(self, schema: SchemaText) -> Schema:
-        try:
+        with refused("the schema cannot be read: ", _READ_REMEDY):
             columns = row_columns(parse_event(schema))
-        except AvroRefusal as refusal:
-            raise FormatRefusal(f"the schema cannot be read: {refusal}", _READ_REMEDY) from refusal
         for name in ADDED:
             if name in columns:
                 message = f"the table has a column `{name}`, which every {self.name} source adds"
@@ -122,10 +120,8 @@ Cases of `tidegate test` write events as `value: {op: c, after: {id: 1}}`; other
     def derive_schema(self, columns: Schema, name: str) -> SchemaText:
         """Derives the schema of an envelope, for events that people write in tests."""
         own = {column: kind for column, kind in columns.items() if column not in ADDED}
-        try:
+        with refused("the columns cannot be written ", "declare others"):
             row = nullable(derive_record(own, f"{_NAMES}.{record_name(name)}_row"))
-        except AvroRefusal as refusal:
-            raise FormatRefusal(f"the columns cannot be written {refusal}", "declare others") from refusal
         fields = (*(AvroField(side, row) for side in (BEFORE, AFTER)), AvroField(OP_FIELD, AvroType("string")))
         event = AvroType("record", f"{_NAMES}.{record_name(name)}_event", fields=fields)
         return SchemaText(SchemaKind.AVRO, schema_text(event))
@@ -138,13 +134,11 @@ Cases of `tidegate test` write events as `value: {op: c, after: {id: 1}}`; other
         from tidegate.formats.kinds.avro.plain import PlainEncoder
         from tidegate.formats.kinds.json.writer import record_of_json
 
-        try:
+        with refused("no event can be written with the schema: ", _READ_REMEDY):
             record = parse_schema(options.schema, _written)
             event = _completed(json.loads(text), record)
             columns = tuple(record_columns(record).items())
             return record_of_json(json.dumps(event).encode(), columns, PlainEncoder(record, prefix_of(options)))
-        except AvroRefusal as refusal:
-            raise FormatRefusal(f"no event can be written with the schema: {refusal}", _READ_REMEDY) from refusal
 
     @override
     def decoder(self, declared: Columns, output: Columns, options: FormatOptions, schemas: Schemas) -> Decoder:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, ClassVar, Final
 
 import msgspec
@@ -85,21 +87,17 @@ The only unions in it are those of null and one type.
 
     @override
     def read_columns(self, declared: Schema, options: FormatOptions = NO_OPTIONS) -> Schema:
-        try:
+        with refused("no record has such a column ", "declare another type"):
             for name, kind in declared.items():
                 check_readable(kind, name)
-        except AvroRefusal as refusal:
-            raise FormatRefusal(f"no record has such a column {refusal}", "declare another type") from refusal
         return declared
 
     @override
     def schema_columns(self, schema: SchemaText) -> Schema:
-        try:
+        with refused(_UNREADABLE, _READ_REMEDY):
             record = parse_schema(schema)
             check_defaults(record)
             return record_columns(record)
-        except AvroRefusal as refusal:
-            raise FormatRefusal(f"the schema cannot be read: {refusal}", _READ_REMEDY) from refusal
 
     @override
     def derive_schema(self, columns: Schema, name: str) -> SchemaText:
@@ -108,15 +106,10 @@ The only unions in it are those of null and one type.
                 raise FormatRefusal(
                     f"the name of the column `{column}` is not allowed in Avro", "rename it: letters, digits and `_`"
                 )
-        try:
-            record = derive_record(columns, f"{_NAMESPACE}.{record_name(name)}")
-            text = schema_text(record)
-            parse_schema(SchemaText(SchemaKind.AVRO, text))
-        except AvroRefusal as refusal:
-            raise FormatRefusal(
-                f"the columns cannot be written: {refusal}", "select other columns, or use json"
-            ) from refusal
-        return SchemaText(SchemaKind.AVRO, text)
+        with refused("the columns cannot be written: ", "select other columns, or use json"):
+            made = SchemaText(SchemaKind.AVRO, schema_text(derive_record(columns, f"{_NAMESPACE}.{record_name(name)}")))
+            parse_schema(made)
+        return made
 
     @override
     def key_record(self, schema: SchemaText, field: str) -> SchemaText:
@@ -130,32 +123,24 @@ The only unions in it are those of null and one type.
 
     @override
     def derive_key_schema(self, kind: DataType, name: str) -> SchemaText:
-        try:
-            text = schema_text(tell_apart(derive_type(kind, f"{_NAMESPACE}.{record_name(name)}_key")))
-            made = SchemaText(SchemaKind.AVRO, text)
+        with refused("the key cannot be written: ", "select another column, or use json"):
+            one = tell_apart(derive_type(kind, f"{_NAMESPACE}.{record_name(name)}_key"))
+            made = SchemaText(SchemaKind.AVRO, schema_text(one))
             parse_schema(self.key_record(made, "key"))
-        except AvroRefusal as refusal:
-            raise FormatRefusal(
-                f"the key cannot be written: {refusal}", "select another column, or use json"
-            ) from refusal
         return made
 
     @override
     def check_schema(self, schema: SchemaText, columns: Schema) -> None:
-        try:
+        with refused("the schema does not fit ", _WRITTEN_REMEDY):
             record = parse_schema(schema)
             if not schema.id:  # otherwise a registry has accepted it, and its defaults are not used for writing
                 check_defaults(record)
             fit_written(record, columns)
-        except AvroRefusal as refusal:
-            raise FormatRefusal(f"the schema does not fit {refusal}", _WRITTEN_REMEDY) from refusal
 
     @override
     def schema_name(self, schema: SchemaText) -> str:
-        try:
+        with refused(_UNREADABLE, _READ_REMEDY):
             return parse_schema(schema).name
-        except AvroRefusal as refusal:
-            raise FormatRefusal(f"the schema cannot be read: {refusal}", _READ_REMEDY) from refusal
 
     @override
     def from_plain(self, value: Any, options: FormatOptions = NO_OPTIONS) -> bytes:
@@ -197,8 +182,18 @@ The only unions in it are those of null and one type.
         return AvroEncoder(columns, options)
 
 
+_UNREADABLE: Final = "the schema cannot be read: "
 _READ_REMEDY: Final = "correct it, or set a schema for the source that omits the unsupported parts"
 _WRITTEN_REMEDY: Final = "select the columns that the schema has, cast to its types, or name another schema"
+
+
+@contextmanager
+def refused(what: str, remedy: str) -> Iterator[None]:
+    """Raises FormatRefusal instead of AvroRefusal, whose message follows `what`."""
+    try:
+        yield
+    except AvroRefusal as refusal:
+        raise FormatRefusal(f"{what}{refusal}", remedy) from refusal
 
 
 def record_name(name: str) -> str:
