@@ -30,7 +30,7 @@ from decimal import Decimal, InvalidOperation
 from functools import cached_property
 from itertools import chain
 from operator import attrgetter
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import polars as pl
@@ -81,6 +81,9 @@ class JsonDecoder(Decoder):
     A record is bad if a declared field does not have its type, whether or not the field is read.
     """
 
+    syntax: ClassVar[str] = JSON
+    """How values are written, for decoding in C."""
+
     def __init__(
         self,
         declared: Columns,
@@ -104,8 +107,8 @@ class JsonDecoder(Decoder):
         self._read = [one for one in fields if one.name in wanted]
         self._schema = pl.Schema([(one.name, one.type) for one in self._read])
         self._strict = strict
-        self._plain = None if rest or make is not None or own is not None else (declared, wanted)
-        """Columns for decoding in C, if values are plain JSON without custom types."""
+        self._in_c = None if rest or make is not None or own is not None else (declared, wanted)
+        """Columns for decoding in C, if values have no types of their own."""
         self._needed = [name for name, _ in declared] if needs_field and not rest else []
         """Fields of which a text with fields must have at least one."""
         self._empty = record()
@@ -119,10 +122,17 @@ class JsonDecoder(Decoder):
 
     @cached_property
     def _in_memory(self) -> MemoryDecoder[Decoded] | None:
-        if self._plain is None:
+        library = loaded()
+        if self._in_c is None or library is None:
             return None
-        needs_field = bool(self._needed)
-        return find_memory_decoder(*self._plain, self.decode_values, strict=self._strict, needs_field=needs_field)
+        declared, wanted = self._in_c
+        record, needs_field = DataType("struct", fields=tuple(declared)), bool(self._needed)
+        if not is_supported(record, self.syntax):
+            return None
+        certain = RecordDecoder(
+            library.free, record, wanted, strict=self._strict, needs_field=needs_field, syntax=self.syntax
+        )
+        return MemoryDecoder(certain, self.decode_values)
 
     def decode_values(self, values: Sequence[bytes | None]) -> Decoded:
         """Returns rows of the good values in order, and the bad ones. Never raises for what a value contains."""
@@ -185,23 +195,6 @@ class JsonDecoder(Decoder):
             return pl.DataFrame(height=len(records))
         # Column by column: a tuple per record, transposed by `zip`, was measured four times as slow.
         return pl.DataFrame([one.column(records) for one in self._read])
-
-
-def find_memory_decoder(
-    declared: Columns,
-    wanted: Collection[str],
-    careful: Callable[[Sequence[bytes | None]], Decoded],
-    *,
-    strict: bool,
-    needs_field: bool,
-    syntax: str = JSON,
-) -> MemoryDecoder[Decoded] | None:
-    """Returns a decoder in C of these columns; None if the library is not available or does not support a type."""
-    library, record = loaded(), DataType("struct", fields=tuple(declared))
-    if library is None or not is_supported(record, syntax):
-        return None
-    certain = RecordDecoder(library.free, record, wanted, strict=strict, needs_field=needs_field, syntax=syntax)
-    return MemoryDecoder(certain, careful)
 
 
 def decode_json(record: type[msgspec.Struct]) -> Decode:

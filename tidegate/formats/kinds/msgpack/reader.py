@@ -4,7 +4,7 @@ msgspec decodes each value into the struct that the JSON reader makes from the s
 
 - Integers, floats, strings, bin and bool have their own types; text never stands for bin or a number.
 - A timestamp is the extension type -1 or an RFC 3339 text. msgspec would round its nanoseconds up to later times, so it
-  leaves the extension as it is, and `_Moments` converts it afterwards.
+  leaves the extension as it is, and `_convert_fields` converts it afterwards.
 - NaN and infinities are floats.
 """
 
@@ -15,20 +15,18 @@ import datetime as dt
 import math
 import struct
 from collections.abc import Callable, Collection, Sequence
-from functools import cached_property
 from typing import Any, Final
 
 import msgspec
 from typing_extensions import override
 
 from tidegate.datatypes import FIRST_MOMENT, FLOAT_BOUND, LAST_MOMENT, TIMESTAMP, DataType, holds_kind
-from tidegate.formats.contract import Columns, Decoded
+from tidegate.formats.contract import Columns
 from tidegate.formats.failures import FailureKind, RecordFailure, describe_undeclared
-from tidegate.formats.in_memory import MemoryDecoder
-from tidegate.formats.kinds.json.reader import Decode, JsonDecoder, explain_failure, find_memory_decoder
+from tidegate.formats.kinds.json.reader import Decode, JsonDecoder, explain_failure
 from tidegate.formats.kinds.json.types import FRAMED, convert, describe_framed, own_type, read_moment
 from tidegate.formats.plain import render_json
-from tidegate.formats.schemas import FormatOptions, UnknownFields
+from tidegate.formats.schemas import FormatOptions
 from tidegate.native.json import MSGPACK
 
 _NO_MAP: Final = "Expected `object`, got"
@@ -39,25 +37,16 @@ _FIELDS: Final = msgspec.msgpack.Decoder(dict[str, msgspec.Raw]).decode
 class MsgpackDecoder(JsonDecoder):
     """Decodes MessagePack values into a frame with exactly the columns of `output`."""
 
+    syntax = MSGPACK
+
     def __init__(self, declared: Columns, output: Columns, options: FormatOptions) -> None:
         def make(record: type[msgspec.Struct]) -> Decode:
             decode = msgspec.msgpack.Decoder(record, dec_hook=convert).decode
-            moments = _Moments(declared)
-            return moments.after(decode) if moments.any else decode
+            moments = _fields_of(declared)
+            return (lambda value: _convert_fields(decode(value), "$", moments)) if moments else decode
 
         super().__init__(declared, output, make, options, lambda _field: _own_type, needs_field=True)
-        self._keeps_rest, self._is_strict = bool(options.rest), options.unknown_fields is UnknownFields.FAIL
-        self._columns, self._wanted = declared, {name for name, _ in output}
-
-    @cached_property
-    @override
-    def _in_memory(self) -> MemoryDecoder[Decoded] | None:
-        if self._keeps_rest:
-            return None
-        wanted, strict = self._wanted, self._is_strict
-        return find_memory_decoder(
-            self._columns, wanted, self.decode_values, strict=strict, needs_field=True, syntax=MSGPACK
-        )
+        self._in_c = None if options.rest else (declared, {name for name, _ in output})
 
     @override
     def explain(self, row: int, value: bytes | None, error: Exception) -> RecordFailure:
@@ -156,22 +145,6 @@ def _parts_of(data: bytes) -> tuple[int, int]:
 
 _Convert = Callable[[Any, str], Any]
 """Converts a value at a place of the record. Raises msgspec.ValidationError."""
-
-
-class _Moments:
-    """Replaces the timestamps in decoded records."""
-
-    def __init__(self, declared: Columns) -> None:
-        self._fields = _fields_of(declared)
-        self.any = bool(self._fields)
-
-    def after(self, decode: Decode) -> Decode:
-        """Returns a decoder that converts what `decode` returns."""
-
-        def decode_all(value: Any) -> Any:
-            return _convert_fields(decode(value), "$", self._fields)
-
-        return decode_all
 
 
 def _fields_of(fields: Columns) -> list[tuple[str, str, _Convert]]:
