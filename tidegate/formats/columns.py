@@ -144,6 +144,22 @@ class Parts(Protocol):
         """Builds a column of a type that is not nested."""
 
 
+def read_utf8(column: pl.Series) -> tuple[pl.Series, dict[int, UnicodeDecodeError]]:
+    """Returns bytes as text, and what is wrong with those that are not UTF-8, which become NULL, by row."""
+    try:
+        return column.cast(pl.String), {}
+    except pl.exceptions.ComputeError:  # one is not UTF-8; Polars does not report which
+        texts: list[str | None] = []
+    errors: dict[int, UnicodeDecodeError] = {}
+    for row, data in enumerate(column):
+        try:
+            texts.append(None if data is None else data.decode())
+        except UnicodeDecodeError as error:
+            texts.append(None)
+            errors[row] = error
+    return pl.Series(column.name, texts, dtype=pl.String), errors
+
+
 def make_column(name: str, kind: DataType, values: Sequence[Any]) -> pl.Series:
     """Builds a column from the output of `plain_values`. Raises TypeError for values that do not fit the type, and
     OverflowError for decimals with too many digits.

@@ -15,7 +15,7 @@ import polars as pl
 
 from tidegate.datatypes import DataType
 from tidegate.formats import keys
-from tidegate.formats.columns import type_of
+from tidegate.formats.columns import read_utf8, type_of
 from tidegate.formats.contract import WaitingForSchema, messages_of_values
 from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.formats.kinds.json.reader import Decode, JsonDecoder, decode_json
@@ -55,18 +55,12 @@ def read_as_they_are(name: str, key_format: str, found: pl.Series) -> ReadKeys:
     found = found.alias(name)
     if key_format == keys.RAW:
         return ReadKeys(found)
-    try:
-        return ReadKeys(found.cast(pl.String))
-    except pl.exceptions.ComputeError:  # one is not UTF-8; Polars does not report which
-        texts: list[str | None] = []
-        failures: list[RecordFailure] = []
-        for row, data in enumerate(found):
-            try:
-                texts.append(None if data is None else data.decode())
-            except UnicodeDecodeError as error:
-                texts.append(None)
-                failures.append(RecordFailure(row, FailureKind.NOT_UTF8, f"the key is not UTF-8: {error.reason}"))
-        return ReadKeys(pl.Series(name, texts, dtype=pl.String), failures)
+    texts, errors = read_utf8(found)
+    failures = [
+        RecordFailure(row, FailureKind.NOT_UTF8, f"the key is not UTF-8: {error.reason}")
+        for row, error in errors.items()
+    ]
+    return ReadKeys(texts, failures)
 
 
 def _wrapped(name: str, record: type[msgspec.Struct]) -> Decode:

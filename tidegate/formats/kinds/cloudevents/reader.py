@@ -16,7 +16,7 @@ import polars as pl
 from typing_extensions import override
 
 from tidegate.datatypes import BINARY, FIRST_MOMENT, LAST_MOMENT, STRING, DataType, Schema
-from tidegate.formats.columns import polars_type
+from tidegate.formats.columns import polars_type, read_utf8
 from tidegate.formats.contract import Columns, Decoded, Decoder, FlatHeaders, Messages
 from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.formats.in_memory import Certain, MemoryDecoder
@@ -200,7 +200,7 @@ class EventHeaders:
             found = self._alike.get(name)
             return pl.Series(name, [None], dtype=pl.String).new_from_index(0, self._count) if found is None else found
         values = pl.Series(name, [one.get(name) for one in self._each], dtype=pl.Binary)
-        text = text_of(values)
+        text = read_utf8(values)[0]
         for row in (text.is_null() & values.is_not_null()).arg_true():
             message = f"the header `{name}` is not UTF-8"
             failures.setdefault(row, RecordFailure(row, FailureKind.INVALID_EVENT, message))
@@ -235,21 +235,6 @@ def _split(flat: FlatHeaders, rows: int) -> dict[str, pl.Series] | None:
     try:
         return {column.name: column for column in frame.select(texts.values())}
     except pl.exceptions.ComputeError:  # some are not UTF-8
-        return None
-
-
-def text_of(values: pl.Series) -> pl.Series:
-    """Returns bytes as text; NULL for what is not UTF-8."""
-    try:
-        return values.cast(pl.String)
-    except pl.exceptions.ComputeError:
-        return pl.Series(values.name, [_decoded(one) for one in values.to_list()], dtype=pl.String)
-
-
-def _decoded(value: bytes | None) -> str | None:
-    try:
-        return None if value is None else value.decode()
-    except UnicodeDecodeError:
         return None
 
 
@@ -414,7 +399,7 @@ class EventDecoder(Decoder):
     ) -> dict[str, pl.Series]:
         found = pl.Series(DATA, _values_of(messages, values), dtype=polars_type(BINARY))
         if self._data == STRING:
-            text = text_of(found)
+            text = read_utf8(found)[0]
             for row in (text.is_null() & found.is_not_null()).arg_true():
                 failures.setdefault(row, RecordFailure(row, FailureKind.NOT_UTF8, f"the data is not UTF-8: `{DATA}`"))
             found = text

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 import polars as pl
 from typing_extensions import override
 
+from tidegate.formats.columns import read_utf8
 from tidegate.formats.contract import Columns, Decoded, Decoder, Messages
 from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.formats.java_regex import derive_rust_regex
@@ -112,32 +113,18 @@ def _shown(text: str) -> str:
 
 def _read_texts(values: Sequence[bytes | None]) -> _Texts:
     """Reads values as texts; those of no value or in another encoding are failures."""
+    texts, errors = read_utf8(pl.Series(LINE, values, dtype=pl.Binary))
     rows: Sequence[int] = range(len(values))
-    texts = pl.Series(LINE, dtype=pl.String)
-    try:
-        texts = pl.Series(LINE, values, dtype=pl.Binary).cast(pl.String)
-    except pl.exceptions.ComputeError:  # one is not UTF-8; Polars does not report which
-        failures = [failure for row, value in enumerate(values) if (failure := _find_failure(row, value)) is not None]
-    else:
-        failures = [_no_value(row) for row in texts.is_null().arg_true()] if texts.null_count() else []
+    failures = [_failure(row, errors.get(row)) for row in texts.is_null().arg_true()]
     if failures:
-        bad = {failure.row for failure in failures}
-        rows = [row for row in rows if row not in bad]
-        texts = pl.Series(LINE, [values[row] for row in rows], dtype=pl.Binary).cast(pl.String)
+        rows = texts.is_not_null().arg_true().to_list()
+        texts = texts.drop_nulls()
     if texts.str.ends_with("\n").any():
         texts = texts.str.replace(_LINE_END, "")
     return _Texts(texts, rows, failures)
 
 
-def _find_failure(row: int, value: bytes | None) -> RecordFailure | None:
-    if value is None:
-        return _no_value(row)
-    try:
-        value.decode()
-    except UnicodeDecodeError as error:
-        return RecordFailure(row, FailureKind.NOT_UTF8, f"the text is not UTF-8: {error.reason} at byte {error.start}")
-    return None
-
-
-def _no_value(row: int) -> RecordFailure:
-    return RecordFailure(row, FailureKind.NULL_VALUE, "a tombstone has no text")
+def _failure(row: int, error: UnicodeDecodeError | None) -> RecordFailure:
+    if error is None:
+        return RecordFailure(row, FailureKind.NULL_VALUE, "a tombstone has no text")
+    return RecordFailure(row, FailureKind.NOT_UTF8, f"the text is not UTF-8: {error.reason} at byte {error.start}")
