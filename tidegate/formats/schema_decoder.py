@@ -138,8 +138,8 @@ class SchemaDecoder(Decoder):
         if not values:
             return []
         first = self._key(values[0])
-        alike = first is not None and len(first) >= PREFIX_BYTES and all(values)
-        if alike and all(map(methodcaller("startswith", first), values)):  # the most frequent case
+        known = first is not None and isinstance(self._written.get(first), SchemaReader) and None not in values
+        if known and all(map(methodcaller("startswith", first), values)):  # the most frequent case
             return [(first, range(len(values)))]
         groups: dict[bytes | None, list[int]] = {}
         for row, value in enumerate(values):

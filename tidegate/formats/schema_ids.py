@@ -102,7 +102,7 @@ def find_schema(
 
 KEY_HEADER: Final = "__key_schema_id"
 VALUE_HEADER: Final = "__value_schema_id"
-GUPREFIX_BYTES: Final = 17
+GUID_BYTES: Final = 17
 ALIAS_MIN: Final = 2**31 + 1
 """Greater than any id of a registry; these are positive signed 32-bit numbers."""
 ALIASES_MAX: Final = 100_000
@@ -149,9 +149,9 @@ class HeaderSchemas(Schemas):
         """Returns the data with the id of its header in front, as four bytes."""
         if header is not None and header[:1] == b"\0" and len(header) >= PREFIX_BYTES:
             return header + data
-        if header is None or header[:1] != b"\1" or len(header) < GUPREFIX_BYTES:
+        if header is None or header[:1] != b"\1" or len(header) < GUID_BYTES:
             return b"\0" + NO_ID.to_bytes(4, "big") + data
-        return b"\0" + self._alias(header[1:GUPREFIX_BYTES]).to_bytes(4, "big") + header[GUPREFIX_BYTES:] + data
+        return b"\0" + self._alias(header[1:GUID_BYTES]).to_bytes(4, "big") + header[GUID_BYTES:] + data
 
     def _alias(self, guid: bytes) -> int:
         found = self._aliases.get(guid)

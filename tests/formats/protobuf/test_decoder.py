@@ -360,6 +360,15 @@ def test_whoever_sees_to_the_registry_hears_of_a_schema_that_cannot_be_read() ->
     assert Known.refused == [(7, f"schema 7 cannot be read with version 2 of `orders-value`: {why}")]
 
 
+def test_a_damaged_place_says_nothing_about_other_records_with_the_same_id() -> None:
+    decoder = decoder_of(ORDER)
+    for damaged in (PREFIX[:5], PREFIX[:5] + b"\x03", PREFIX[:5] + b"\x02"):
+        for _ in range(2):
+            found = decode(decoder, damaged, write(ORDER, id=1), write(ORDER, id=2))
+            assert [(one.row, one.kind) for one in found.failures] == [(0, FailureKind.MALFORMED_PROTOBUF)]
+            assert found.frame["id"].to_list() == [1, 2]
+
+
 # -- unknown fields ----------------------------------------------------------------------------------------------------
 
 
