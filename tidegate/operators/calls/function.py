@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from operator import attrgetter
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
-import polars as pl
 from typing_extensions import override
 
 from tidegate.formats.columns import make_column
@@ -16,6 +15,9 @@ from tidegate.operators.calls.caller import CallsFailed, CallTarget
 from tidegate.operators.user_values import RecordConverter, WrongValue, values_of
 from tidegate.user_code.failure import describe_failure, name_error, show_value
 from tidegate.user_code.modules import load
+
+if TYPE_CHECKING:
+    import polars as pl
 
 
 class FunctionTarget(CallTarget):
@@ -79,6 +81,8 @@ class DictDecoder:
 
     def decode(self, answers: Sequence[object]) -> Decoded:
         """Returns the rows of the good answers in order, and the bad ones. None is a row of NULLs."""
+        import polars as pl
+
         records: list[Any] = []
         failures: list[RecordFailure] = []
         for row, answer in enumerate(answers):
