@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from tidegate.config.fields.base import Path
 from tidegate.config.fields.counts import render_count
 from tidegate.config.fields.units import render_duration
 from tidegate.config.listing import list_settings, render_value
@@ -34,7 +32,6 @@ def derive_explanation(
     `begun` has, by step, the aggregates that were added, or an empty name for all, and the checkpoint after which they
     count, as in the journal.
     """
-    replaced = _find_replaced_texts(loaded, check_pipeline(loaded).expressions)
     return {
         "pipeline": plan.pipeline,
         "guarantee": "exactly-once" if plan.exactly_once else "at-least-once",
@@ -48,15 +45,7 @@ def derive_explanation(
             {"path": ".".join(map(str, one.path)), "value": one.value, "origin": loaded.origin(one.path)}
             for one in list_settings(loaded)
         ],
-        "replaced_texts": [
-            {
-                "path": loaded.display(one.path),
-                "constant": one.constant,
-                "variables": list(one.variables),
-                "origin": loaded.origin(one.path),
-            }
-            for one in replaced
-        ],
+        "replaced_texts": list(_find_replaced_texts(loaded, check_pipeline(loaded).expressions)),
     }
 
 
@@ -206,20 +195,10 @@ def _tree(operators: list[Explanation], index: int, indent: str) -> list[str]:
     return lines
 
 
-@dataclass(frozen=True, slots=True)
-class _ReplacedText:
-    """A text constant as written in the file, with the names of its variables but not their values.
-
-    The file may have meant a literal `${`.
+def _find_replaced_texts(loaded: LoadedPipeline, expressions: Iterable[PlacedExpression]) -> Iterator[Explanation]:
+    """Yields text constants as written in the file, in its order, with the names of their variables but not their
+    values. The file may have meant a literal `${`.
     """
-
-    path: Path
-    constant: str
-    variables: tuple[str, ...]
-
-
-def _find_replaced_texts(loaded: LoadedPipeline, expressions: Iterable[PlacedExpression]) -> Iterator[_ReplacedText]:
-    """Yields replaced texts in the order of the file."""
     for path in dict.fromkeys(one.path for one in expressions):
         text = loaded.place(path).interpolated
         if text is None:
@@ -227,4 +206,9 @@ def _find_replaced_texts(loaded: LoadedPipeline, expressions: Iterable[PlacedExp
         for token in derive_tokens(text.text):
             variables = text.derive_sources(token.start, token.end) if token.kind == "string" else ()
             if variables:
-                yield _ReplacedText(path, text.derive_written(token.start, token.end), variables)
+                yield {
+                    "path": loaded.display(path),
+                    "constant": text.derive_written(token.start, token.end),
+                    "variables": list(variables),
+                    "origin": loaded.origin(path),
+                }
