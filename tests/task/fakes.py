@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import cast
 
 import msgspec
@@ -159,6 +159,7 @@ class FakeTotals(OperatorRuntime):
     """Keyed state: the numbers seen, per key. The capture sees the state as it was at the barrier (F23)."""
 
     def __init__(self, trace: Trace) -> None:
+        self.states = {StateName("totals"): cast("OperatorState", self)}
         self.seen: list[Row] = []
         self.told: list[tuple[object, ...]] = []
         self.full = False
@@ -171,10 +172,6 @@ class FakeTotals(OperatorRuntime):
     def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:
         self.seen += batch.select("k", "n").rows()
         out.emit(batch)
-
-    @property
-    def states(self) -> Mapping[StateName, OperatorState]:
-        return {StateName("totals"): cast("OperatorState", self)}
 
     def capture(self, _checkpoint: CheckpointId, *, full: bool) -> StateCapture:
         self._trace.add("capture")

@@ -68,14 +68,11 @@ class Counter(OperatorRuntime):
         self.seen = MemoryState[StateHandle](OPERATOR, keyed("seen"), groups_of)
         self.readers = OperatorList[StateHandle](OPERATOR, declare_list("readers", name))
         self.known = OperatorList[StateHandle](OPERATOR, declare_list("known", name, StateForm.UNION))
+        held: tuple[OperatorState, ...] = (self.counts, self.seen, self.readers, self.known)
+        self.states = {state.declaration.name: state for state in held}
 
     def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:
         out.emit(batch)
-
-    @property
-    def states(self) -> Mapping[StateName, OperatorState]:
-        held: tuple[OperatorState, ...] = (self.counts, self.seen, self.readers, self.known)
-        return {state.declaration.name: state for state in held}
 
 
 class Slot:

@@ -119,7 +119,7 @@ class LateKeyedRuntime(KeyedRuntime[Late]):
     def __init__(self, operator: Late, slot: Slot) -> None:
         super().__init__(operator, slot)
         self._clock = EventClock(operator.name, slot.own_groups)
-        self._states[WATERMARK.name] = self._clock.state
+        self.states[WATERMARK.name] = self._clock.state
         columns = operator.pruned_columns(LATE)
         self._late = LateRows(self._clock, operator.keys, slot.max_parallelism, columns, self.REASON)
 

@@ -5,7 +5,7 @@ Imported only where operators run, because it imports Polars.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import starmap
 
 import polars as pl
@@ -31,6 +31,12 @@ class RowWise(OperatorRuntime):
         if failures:
             out.fail(batch, failures)
         out.emit(result)
+
+
+def without_failed(frame: pl.DataFrame, failures: Iterable[RecordFailure]) -> pl.DataFrame:
+    """Returns the rows that have not failed."""
+    failed = {one.row for one in failures}
+    return frame[[row for row in range(frame.height) if row not in failed]]
 
 
 def apply_to_rows(frame: pl.DataFrame, apply: Apply) -> tuple[pl.DataFrame, list[RecordFailure]]:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from tidegate.datatypes import is_reserved
@@ -95,6 +96,8 @@ class OperatorRuntime(Protocol):
 
     late_rows: int = 0
     """How many rows it has dropped because their window or state was already closed. It only grows."""
+    states: Mapping[StateName, OperatorState] = MappingProxyType({})
+    """The contents of its snapshots, by the names that its spec declares; restored before the first batch."""
 
     @abstractmethod
     def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:
@@ -153,11 +156,6 @@ class OperatorRuntime(Protocol):
     @property
     def gauges(self) -> Mapping[str, int]:
         """Current sizes under a few fixed names: `open_windows`, `timers`. Read by a thread other than the loop's."""
-        return {}
-
-    @property
-    def states(self) -> Mapping[StateName, OperatorState]:
-        """The contents of its snapshots, by the names that its spec declares; restored before the first batch."""
         return {}
 
     def before_snapshot(self) -> None:

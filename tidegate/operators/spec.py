@@ -9,7 +9,7 @@ the meaning of its state, its explanation, and the runtime that it opens.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum, StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final
@@ -28,6 +28,8 @@ from tidegate.state.declaration import StateDeclaration
 from tidegate.user_code.files import NO_FILES
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from tidegate.expressions.expression import Expression
     from tidegate.operators.calls.caller import OpenCaller, OpenReader
     from tidegate.operators.runtime import OperatorRuntime
@@ -157,8 +159,9 @@ class Operator(_PlannedStruct, frozen=True, tag_field="operator"):
     # -- columns -------------------------------------------------------------------------------------------------------
 
     def output_columns(self, output: str = "") -> Columns:  # noqa: ARG002  # for overrides
-        """Returns all columns of an output, by default of the main one; none for a sink."""
-        return ()
+        """Returns all columns of an output, by default of the main one: the field `output`, or none for a sink."""
+        columns: Columns = getattr(self, "output", ())
+        return columns
 
     def pruned_columns(self, output: str = "") -> Columns:
         """Returns the columns of an output that remain after pruning, according to the planner's decision."""
@@ -166,7 +169,10 @@ class Operator(_PlannedStruct, frozen=True, tag_field="operator"):
         if read is None:
             return columns
         needed = {*read.get(output, ()), *self.unpruned(output)}
-        return keep_columns(columns, needed) if needed or output in read else ()
+        if not needed and output not in read:
+            return ()
+        # at least one, since a frame without columns has no rows (`select: {one: 1}`)
+        return tuple(column for column in columns if column[0] in needed) or columns[:1]
 
     def unpruned(self, output: str = "") -> set[str]:  # noqa: ARG002  # for overrides
         """Returns the columns of an output that are kept even if nothing reads them. Among them are those whose
@@ -175,8 +181,10 @@ class Operator(_PlannedStruct, frozen=True, tag_field="operator"):
         return {name for name, expression in self.computes().items() if can_fail(expression)}
 
     def reads(self, port: int = 0) -> set[str]:  # noqa: ARG002  # for overrides
-        """Returns the columns of an input that the operator needs, for its own use or to pass them on."""
-        return set()
+        """Returns the columns of an input that the operator needs, for its own use or to pass them on; by default those
+        that it emits.
+        """
+        return {name for name, _ in self.pruned_columns()}
 
     def side_outputs(self) -> tuple[str, ...]:
         """Returns the names of the other outputs (`late`, `dead`, or those of the user)."""
@@ -278,11 +286,12 @@ class Operator(_PlannedStruct, frozen=True, tag_field="operator"):
 
     def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:  # noqa: ARG002  # for overrides
         """Returns the size of each column after it, and all the memory that it allocates, in terms of the input of the
-        vertex.
+        vertex; by default those of the columns that it passes on.
 
         `columns` are those of a batch on the port.
         """
-        return columns, sum_bounds(columns.values())
+        kept = {name: columns[name] for name, _ in self.pruned_columns() if name in columns}
+        return kept, sum_bounds(kept.values())
 
     # -- explanations --------------------------------------------------------------------------------------------------
 
@@ -350,10 +359,11 @@ class Slot(msgspec.Struct, frozen=True):
         """The key groups of the subtask."""
         return range(self.max_parallelism) if self.key_groups is None else self.key_groups
 
+    def cut(self, frame: pl.DataFrame) -> Iterator[pl.DataFrame]:
+        """Yields rows in parts that the operators downstream take at a time, at least one row in each."""
+        from tidegate.formats.sizes import cut_frame
 
-def keep_columns(columns: Columns, needed: set[str]) -> Columns:
-    """Returns the needed columns, but at least one, since a frame without columns has no rows (`select: {one: 1}`)."""
-    return tuple(column for column in columns if column[0] in needed) or columns[:1]
+        return cut_frame(frame, self.rows_max, self.bytes_max)
 
 
 def texts_of(columns: Columns) -> dict[str, str]:

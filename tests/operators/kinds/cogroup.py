@@ -18,7 +18,7 @@ from tidegate.expressions.bounds import FIXED_BYTES, Bound, Bounds, sum_bounds
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import StateName
 from tidegate.operators.fingerprint import Lineage, Lineages, StateFingerprint, combine_digests, combine_times, digest
-from tidegate.operators.runtime import OperatorRuntime, OperatorState, Out
+from tidegate.operators.runtime import OperatorRuntime, Out
 from tidegate.operators.spec import ANY_ORDER, Columns, Emits, InputOrder, Requirement, Slot, StepOperator
 from tidegate.operators.step import NamedInput, StepContext, StepKind
 from tidegate.state.declaration import StateDeclaration, StateField, StateShape
@@ -144,10 +144,7 @@ class CogroupRuntime(OperatorRuntime):
             )
             for declaration in operator.states(slot.max_parallelism)
         ]
-
-    @property
-    def states(self) -> Mapping[StateName, OperatorState]:
-        return {side.declaration.name: side for side in self._sides}
+        self.states = {side.declaration.name: side for side in self._sides}
 
     def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:
         from tidegate.formats.columns import plain_values

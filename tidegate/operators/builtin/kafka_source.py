@@ -139,10 +139,6 @@ class SourceOperator(Operator, frozen=True, tag="source"):
     def _can_fail(self, one: MetadataColumn) -> bool:
         return one.part in ("timestamp", "headers") or (one.part == "key" and keys.can_fail(self.key_format))
 
-    @override
-    def output_columns(self, output: str = "") -> Columns:
-        return self.output
-
     def matches(self, topic: str) -> bool:
         """Returns True if its `pattern` matches a topic."""
         return matches_pattern(self.pattern, topic)

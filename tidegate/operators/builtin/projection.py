@@ -24,10 +24,6 @@ class SelectOperator(StepOperator, frozen=True, tag="select"):
     output: Columns
     bad_records: BadRecordPolicy
 
-    @override
-    def output_columns(self, output: str = "") -> Columns:
-        return self.output
-
     @property
     def pruned_expressions(self) -> tuple[tuple[str, Expression], ...]:
         """The expressions of the columns that it emits."""

@@ -23,14 +23,6 @@ class UnionOperator(StepOperator, frozen=True, tag="union"):
     bad_records: BadRecordPolicy
 
     @override
-    def output_columns(self, output: str = "") -> Columns:
-        return self.output
-
-    @override
-    def reads(self, port: int = 0) -> set[str]:
-        return {name for name, _ in self.pruned_columns()}
-
-    @override
     def open(self, slot: Slot) -> OperatorRuntime:
         return _UnionRuntime([name for name, _ in self.pruned_columns()])
 

@@ -21,8 +21,6 @@ from typing_extensions import override
 from tidegate.formats.arrow import encode_frame
 from tidegate.formats.contract import Decoded
 from tidegate.formats.failures import RecordFailure
-from tidegate.formats.sizes import cut_frame
-from tidegate.ids import StateName
 from tidegate.operators.async_queue import (
     CallFailure,
     CallQueue,
@@ -34,6 +32,7 @@ from tidegate.operators.async_queue import (
 )
 from tidegate.operators.calls.caller import Caller, CallTarget, ThreadCaller
 from tidegate.operators.calls.spec import IN_FLIGHT, CallOperator
+from tidegate.operators.rowwise import without_failed
 from tidegate.operators.runtime import OperatorRuntime, OperatorState, Out, system_columns
 from tidegate.operators.spec import Slot
 from tidegate.state.operator_list import OperatorList
@@ -73,6 +72,7 @@ class CallRuntime(OperatorRuntime):
         self._caller = caller
         self._queue = CallQueue(operator.capacity, ordered=operator.ordered)
         self._in_flight = OperatorList[Any](operator.name, IN_FLIGHT)
+        self.states = {IN_FLIGHT.name: cast("OperatorState", self._in_flight)}
         self._resumed = False
         self._asked = 0
         """The number of running calls: never more than the capacity."""
@@ -121,11 +121,6 @@ class CallRuntime(OperatorRuntime):
     @override
     def gauges(self) -> Mapping[str, int]:
         return {"calls": self._asked}
-
-    @property
-    @override
-    def states(self) -> Mapping[StateName, OperatorState]:
-        return {IN_FLIGHT.name: cast("OperatorState", self._in_flight)}
 
     @override
     def before_snapshot(self) -> None:
@@ -216,15 +211,14 @@ class CallRuntime(OperatorRuntime):
         ]  # rows of the answers are not those of the batch
         if failures:
             out.fail(rows, sorted(failures, key=lambda one: one.row))
-            failed = {one.row for one in failures}
-            rows = rows[[row for row in range(len(calls)) if row not in failed]]
+            rows = without_failed(rows, failures)
         made = {column.name: column for column in decoded.frame.get_columns()}
         names = [name for name, _ in self._operator.pruned_columns()] + system_columns(rows)
-        self._hand_on(pl.DataFrame([made[name] if name in made else rows[name] for name in names]), out)
+        self._emit_parts(pl.DataFrame([made[name] if name in made else rows[name] for name in names]), out)
 
-    def _hand_on(self, frame: pl.DataFrame, out: Out) -> None:
+    def _emit_parts(self, frame: pl.DataFrame, out: Out) -> None:
         """Emits rows in parts, since batches were not sized for the length of answers."""
-        for part in cut_frame(frame, self._slot.rows_max, self._slot.bytes_max):
+        for part in self._slot.cut(frame):
             out.emit(part)
 
     # -- after a restore -----------------------------------------------------------------------------------------------

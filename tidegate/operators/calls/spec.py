@@ -104,15 +104,6 @@ class CallOperator(StepOperator, frozen=True, kw_only=True):
     policy: CallPolicy
     bad_records: BadRecordPolicy
 
-    @override
-    def output_columns(self, output: str = "") -> Columns:
-        return self.output
-
-    def kept_rows(self) -> Columns:
-        """Returns the columns of a row while it waits, besides the system columns: all input columns that are read."""
-        reads = self.reads()
-        return tuple(column for column in self.input if column[0] in reads)
-
     def digest_answers(self, columns: Mapping[str, str]) -> dict[str, str]:  # noqa: ARG002  # for overrides
         """Returns the lineage of each column of an answer, given those of the input columns."""
         return {}
@@ -149,7 +140,8 @@ class CallOperator(StepOperator, frozen=True, kw_only=True):
         from tidegate.formats.arrow import decode_frame
         from tidegate.formats.columns import polars_type
 
-        frame, kept = decode_frame(rows), self.kept_rows()
+        frame, reads = decode_frame(rows), self.reads()
+        kept = [column for column in self.input if column[0] in reads]
         wrong = [
             f"have no column {name} {kind}"
             for name, kind in kept

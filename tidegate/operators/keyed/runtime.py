@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Generic, TypeVar, cast
 
 import polars as pl
-from typing_extensions import override
 
 from tidegate.datatypes import is_reserved
 from tidegate.formats.columns import plain_values
@@ -33,7 +32,7 @@ class KeyedRuntime(OperatorRuntime, Generic[Spec]):
         key_kinds = [kinds[key] for key in operator.keys]
         self.groups_of: GroupsOf = lambda keys: key_groups_of_keys(keys, key_kinds, slot.max_parallelism)
         """Returns the key groups of keys as tuples."""
-        self._states: dict[StateName, OperatorState] = {
+        self.states: dict[StateName, OperatorState] = {
             one.name: slot.open_state(operator.name, one, self.groups_of)
             if one.keyed
             else cast("OperatorState", OperatorList[Any](operator.name, one))
@@ -41,14 +40,9 @@ class KeyedRuntime(OperatorRuntime, Generic[Spec]):
         }
 
     @property
-    @override
-    def states(self) -> Mapping[StateName, OperatorState]:
-        return self._states
-
-    @property
     def state(self) -> KeyedState[Any]:
         """The first state."""
-        return cast("KeyedState[Any]", next(iter(self._states.values())))
+        return cast("KeyedState[Any]", next(iter(self.states.values())))
 
     def keys_of(self, batch: pl.DataFrame) -> list[Key]:
         """Returns the key of each row: the value of its column, or a tuple if there are several."""

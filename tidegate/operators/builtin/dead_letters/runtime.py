@@ -37,7 +37,7 @@ class ReadBackRuntime(CallRuntime):
         """Emits every letter, with or without the bytes of its record."""
         letters = pl.concat(gather_rows(calls))
         if all(call.answer is None and call.failure is None for call in calls):
-            self._hand_on(letters, out)
+            self._emit_parts(letters, out)
             return
         rows = letters.to_dicts()
         for row, call in zip(rows, calls, strict=True):
@@ -45,7 +45,7 @@ class ReadBackRuntime(CallRuntime):
                 row.update(columns_of(call.answer))
             elif call.answer is not None or call.failure is not None:
                 row["bytes"] = call.answer or UNREAD
-        self._hand_on(pl.DataFrame(rows, schema=DEAD_LETTER_SCHEMA), out)
+        self._emit_parts(pl.DataFrame(rows, schema=DEAD_LETTER_SCHEMA), out)
 
 
 def _requests(letters: pl.DataFrame) -> Sequence[object]:

@@ -11,7 +11,6 @@ from typing import ClassVar
 
 from typing_extensions import override
 
-from tidegate.expressions.bounds import Bound, Bounds, sum_bounds
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.operators.spec import Columns, Rest, StepOperator
 
@@ -29,19 +28,6 @@ class UpsertOperator(StepOperator, frozen=True, tag="upsert"):
     deleted: str | None
     """The column that marks tombstones. None: there are no tombstones, and retracted rows are dropped."""
     bad_records: BadRecordPolicy = BadRecordPolicy.FAIL
-
-    @override
-    def output_columns(self, output: str = "") -> Columns:
-        return self.output
-
-    @override
-    def reads(self, port: int = 0) -> set[str]:
-        return {name for name, _ in self.pruned_columns()}
-
-    @override
-    def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:
-        kept = {name: columns[name] for name, _ in self.pruned_columns()}
-        return kept, sum_bounds(kept.values())
 
     @override
     def describes(self) -> list[str]:

@@ -1,7 +1,4 @@
-"""`key` and `aggregate`: running totals per key.
-
-`runtime.py` has the runtime, and `changes/` the one for input with retractions.
-"""
+"""`key` and `aggregate`: running totals per key."""
 
 from __future__ import annotations
 
@@ -105,10 +102,6 @@ class AggregateOperator(StepOperator, frozen=True, tag="aggregate"):
     def functions(self) -> list[Aggregate]:
         """New instances of the aggregates."""
         return [make_aggregate(name, call, self.use) for name, call in self.aggregates]
-
-    @override
-    def output_columns(self, output: str = "") -> Columns:
-        return self.output
 
     @override
     def reads(self, port: int = 0) -> set[str]:

@@ -29,12 +29,12 @@ from tidegate.operators.aggregates.values import plain_key
 from tidegate.operators.builtin.kafka_source import DELETED
 from tidegate.operators.event_time import BEHIND, TIME
 from tidegate.operators.kinds.aggregate import GROUPS, AggregateOperator, ChangesOperator
+from tidegate.operators.rowwise import without_failed
 from tidegate.operators.runtime import (
     END_OF_TIME,
     LOWEST,
     BatchTooLarge,
     OperatorRuntime,
-    OperatorState,
     Out,
     system_columns,
 )
@@ -108,6 +108,7 @@ class AggregateRuntime(OperatorRuntime):
             return key_groups_of_keys(keys, key_types, slot.max_parallelism)
 
         self._totals = slot.open_state(operator.name, declaration, groups_of)
+        self.states = {declaration.name: self._totals}
         self._ttl = operator.ttl
         self._now_ms = slot.now_ms
         self._sweep = None if operator.ttl is None else Sweep(self._totals, operator.ttl, slot.now_ms)
@@ -115,11 +116,6 @@ class AggregateRuntime(OperatorRuntime):
         """New keys for which no sweep has run yet."""
         self._watermark_ms = LOWEST
         """The last watermark other than END_OF_TIME."""
-
-    @property
-    @override
-    def states(self) -> Mapping[StateName, OperatorState]:
-        return {self._totals.declaration.name: self._totals}
 
     @override
     def on_watermark(self, watermark_ms: int, out: Out) -> None:
@@ -148,8 +144,9 @@ class AggregateRuntime(OperatorRuntime):
         )
         frame = batch
         if raising:
-            out.fail(batch, [_failure(row, error) for row, error in raising])
-            frame = _without(batch, [row for row, _ in raising])
+            failures = [_failure(row, error) for row, error in raising]
+            out.fail(batch, failures)
+            frame = without_failed(batch, failures)
             if not frame.height:
                 return
         columns = zip(*(results for _, (results, _) in parts), strict=True)
@@ -230,11 +227,6 @@ def _failure(row: int, error: BaseException) -> RecordFailure:
     return internal_failure(row, error)
 
 
-def _without(frame: pl.DataFrame, rows: Sequence[int]) -> pl.DataFrame:
-    left_out = set(rows)
-    return frame[[row for row in range(frame.height) if row not in left_out]]
-
-
 UNKNOWN: Final = "the retracted row was never added to its group, or was already retracted"
 INCOMPLETE: Final = "the last row of its group is retracted with other values than it was added with"
 _REMEDY: Final = "changes are missing, are duplicated or lack columns: start again with a new snapshot of the table"
@@ -299,23 +291,18 @@ class ChangesRuntime(OperatorRuntime):
             return key_groups_of_keys([key[:count] for key in keys], key_types, slot.max_parallelism)
 
         declarations = operator.states(slot.max_parallelism)
-        self._states: dict[StateName, KeyedState[Any]] = {
+        states: dict[StateName, KeyedState[Any]] = {
             one.name: slot.open_state(operator.name, one, groups_of) for one in declarations
         }
-        self._groups = self._states[GROUPS]
+        self.states, self._groups = states, states[GROUPS]
         self._choices = [derive_choice(call) for _, call in operator.aggregates]
         self._functions = operator.functions
         self._zeros = [function.zero for function in self._functions]
         for function in self._functions:
             values = function.declare_values(declarations[0].shape)
             if values is not None:
-                function.open_values(self._states[values.name])
+                function.open_values(states[values.name])
         self._names = [name for name, _ in operator.aggregates]
-
-    @property
-    @override
-    def states(self) -> Mapping[StateName, OperatorState]:
-        return dict(self._states)
 
     @override
     def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:

@@ -17,7 +17,7 @@ from tidegate.config.fields.records import Idle, IdleMode, render_idle
 from tidegate.config.fields.types import ExpressionText, duration
 from tidegate.config.fields.units import render_duration
 from tidegate.datatypes import BIGINT, INT, STRING
-from tidegate.expressions.bounds import Bound, Bounds, derive_bound, sum_bounds
+from tidegate.expressions.bounds import Bound, Bounds, derive_bound
 from tidegate.expressions.event_time import find_event_time_problem
 from tidegate.expressions.expression import ColumnReference, Expression, columns_of
 from tidegate.formats.failures import BadRecordPolicy
@@ -149,8 +149,8 @@ class EventTimeOperator(StepOperator, frozen=True, tag="event_time"):
 
     @override
     def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:
-        kept = {name: columns[name] for name, _ in self.pruned_columns()}
-        return kept, derive_bound(self.expression, columns) + sum_bounds(kept.values())
+        kept, passed = super().output_size(columns)
+        return kept, derive_bound(self.expression, columns) + passed
 
     @override
     def describes(self) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from operator import itemgetter
 from typing import Any, Final
 
@@ -16,12 +16,11 @@ from tidegate.config.fields.units import render_duration
 from tidegate.datatypes import TIMESTAMP
 from tidegate.expressions.compiled import compile_projection
 from tidegate.formats.failures import FailureKind, RecordFailure
-from tidegate.ids import StateName
 from tidegate.operators.event_time import BEHIND, TIME
 from tidegate.operators.kinds.event_time import MARKS, PARTITION, TIMES, TOPIC, EventTimeOperator
 from tidegate.operators.lateness import FIRST_MS, LAST_MS, measure_behind
-from tidegate.operators.rowwise import apply_to_rows
-from tidegate.operators.runtime import END_OF_TIME, LOWEST, OperatorRuntime, OperatorState, Out, system_columns
+from tidegate.operators.rowwise import apply_to_rows, without_failed
+from tidegate.operators.runtime import END_OF_TIME, LOWEST, OperatorRuntime, Out, system_columns
 from tidegate.operators.spec import Slot
 from tidegate.state.operator_list import OperatorList
 
@@ -107,6 +106,7 @@ class EventTimeRuntime(OperatorRuntime):
         self._follows_clock = operator.idle is Idle.WALL_CLOCK
         self._times = OperatorList[Any](operator.name, TIMES)
         self._marks = OperatorList[Any](operator.name, MARKS)
+        self.states = {state.declaration.name: state for state in (self._times, self._marks)}
         self._progress = EventTimeProgress(self._lag_ms)
         self._watermarks: dict[Origin, int] = {}
         """By partition of the source."""
@@ -121,19 +121,12 @@ class EventTimeRuntime(OperatorRuntime):
         """
         self._clock_at_ms = 0
 
-    @property
-    @override
-    def states(self) -> Mapping[StateName, OperatorState]:
-        return {state.declaration.name: state for state in (self._times, self._marks)}
-
     @override
     def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:
         self._restore()
         made, failures = apply_to_rows(batch, self._compute)
         failures = [RecordFailure(one.row, one.kind, f"the event time: {one.message}") for one in failures]
-        good = batch
-        if failures:
-            good = batch.filter(_without(batch.height, failures))
+        good = without_failed(batch, failures) if failures else batch
         times = self._in_ms(made[TIME])
         bad = ~times.is_between(FIRST_MS, LAST_MS).fill_null(value=False)
         if self._operator.ahead_ms is not None:
@@ -268,11 +261,6 @@ def _good_places(height: int, failures: Sequence[RecordFailure]) -> Sequence[int
     """Returns the places of the rows that have not failed."""
     failed = {one.row for one in failures}
     return range(height) if not failed else [place for place in range(height) if place not in failed]
-
-
-def _without(height: int, failures: Sequence[RecordFailure]) -> pl.Series:
-    failed = {one.row for one in failures}
-    return pl.Series([place not in failed for place in range(height)], dtype=pl.Boolean)
 
 
 def _pairs(before: pl.Series, times: pl.Series) -> list[tuple[int, int]]:

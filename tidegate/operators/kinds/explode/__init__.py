@@ -114,10 +114,6 @@ class ExplodeOperator(StepOperator, frozen=True, tag="explode"):
     output: Columns
     bad_records: BadRecordPolicy
 
-    @override
-    def output_columns(self, output: str = "") -> Columns:
-        return self.output
-
     @property
     def others(self) -> Columns:
         """The columns of the record that each of the rows repeats."""

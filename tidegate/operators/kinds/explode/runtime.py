@@ -18,7 +18,7 @@ from tidegate.expressions.bounds import BATCH_BYTES_MAX, FIXED_BYTES
 from tidegate.formats.columns import polars_type
 from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.formats.sizes import count_rows_within, size_of
-from tidegate.operators.rowwise import apply_to_rows
+from tidegate.operators.rowwise import apply_to_rows, without_failed
 from tidegate.operators.runtime import BatchTooLarge, OperatorRuntime, Out, system_columns
 
 if TYPE_CHECKING:
@@ -57,10 +57,7 @@ class ExplodeRuntime(OperatorRuntime):
         most = counts.max()
         at_most = (most if isinstance(most, int) else 0) * (batch.estimated_size() + FIXED_BYTES)
         failures = self._too_large(batch, counts) if at_most > BATCH_BYTES_MAX else []
-        kept = batch
-        if failures:
-            failed = pl.Series([one.row for one in failures], dtype=pl.UInt32)
-            kept = batch.filter(~pl.int_range(pl.len(), dtype=pl.UInt32).is_in(failed.implode()))
+        kept = without_failed(batch, failures) if failures else batch
         made, raising = apply_to_rows(kept, self._explode)
         if raising:
             out.fail(kept, raising)

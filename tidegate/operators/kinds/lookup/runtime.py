@@ -21,7 +21,6 @@ from tidegate.expressions.parse import qualified_name
 from tidegate.formats.columns import make_column, plain_values, polars_type
 from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.formats.record_parts import CARRIED_HEADERS, HEADERS_TYPE
-from tidegate.ids import StateName
 from tidegate.operators.event_time import BEHIND, TIME
 from tidegate.operators.kinds.lookup import DROP, FAIL, STREAM, TABLE, LookupOperator
 from tidegate.operators.latest_rows import PARTITION, TOPIC
@@ -32,7 +31,6 @@ from tidegate.operators.runtime import (
     LOWEST,
     BatchTooLarge,
     OperatorRuntime,
-    OperatorState,
     Out,
     system_columns,
 )
@@ -229,6 +227,7 @@ class LookupRuntime(OperatorRuntime):
         groups_of = partial(key_groups_of_keys, kinds=kinds, max_parallelism=slot.max_parallelism)
         self._opened = [slot.open_state(operator.name, one, groups_of) for one in operator.states(slot.max_parallelism)]
         self._state = self._opened[0]
+        self.states = {one.declaration.name: one for one in self._opened}
         read = {column for _, one in operator.add for column in columns_of(one)}
         keys = zip(operator.key_columns[STREAM], operator.table_keys, strict=True)
         self._own_keys = [
@@ -238,11 +237,6 @@ class LookupRuntime(OperatorRuntime):
         ]
         """For columns of the table's key that are read: the stream's column, the qualified name, and its type."""
         self._rows = LatestRows(self._state, operator.key_columns[TABLE], operator.held, operator.place, operator.ttl)
-
-    @property
-    @override
-    def states(self) -> Mapping[StateName, OperatorState]:
-        return {one.declaration.name: one for one in self._opened}
 
     @property
     @override

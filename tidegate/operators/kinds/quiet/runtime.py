@@ -14,7 +14,6 @@ import polars as pl
 from typing_extensions import override
 
 from tidegate.formats.columns import TIMESTAMP, make_column
-from tidegate.formats.sizes import cut_frame
 from tidegate.ids import StateName
 from tidegate.operators.event_time import BEHIND, TIME, DueResultsRuntime
 from tidegate.operators.kinds.quiet import LAST_AT, QUIET, REPEATS, TIMERS, QuietOperator
@@ -130,11 +129,11 @@ class QuietRuntime(DueResultsRuntime, LateKeyedRuntime[QuietOperator]):
         self._silence = Silence(operator.for_ms, operator.repeat_ms)
         self._timers = _Timers(
             {
-                name: TimeOrdered(cast("KeyedState[Any]", self._states[name]), slot.own_groups)
+                name: TimeOrdered(cast("KeyedState[Any]", self.states[name]), slot.own_groups)
                 for name in (TIMERS, REPEATS)
             }
         )
-        self._rows_max, self._bytes_max = slot.rows_max, slot.bytes_max
+        self._slot = slot
 
     @property
     @override
@@ -244,7 +243,7 @@ class QuietRuntime(DueResultsRuntime, LateKeyedRuntime[QuietOperator]):
                 pl.Series(BEHIND, [0] * len(found), dtype=pl.Int64),
             ]
         )
-        for part in cut_frame(frame, self._rows_max, self._bytes_max):
+        for part in self._slot.cut(frame):
             out.emit(part)
 
 

@@ -10,7 +10,7 @@ from typing_extensions import override
 from tidegate.expressions.compiled import compile_projection
 from tidegate.formats.failures import RecordFailure
 from tidegate.operators.kinds.route import RouteOperator
-from tidegate.operators.rowwise import apply_to_rows
+from tidegate.operators.rowwise import apply_to_rows, without_failed
 from tidegate.operators.runtime import OperatorRuntime, Out, system_columns
 from tidegate.operators.spec import Slot
 
@@ -38,6 +38,5 @@ class RouteRuntime(OperatorRuntime):
     def _choose(self, frame: pl.DataFrame) -> tuple[pl.DataFrame, list[RecordFailure]]:
         chosen, failures = self._projection.apply(frame)
         if failures:
-            failed = pl.Series([one.row for one in failures], dtype=pl.UInt32)
-            frame = frame.filter(~pl.int_range(pl.len(), dtype=pl.UInt32).is_in(failed.implode()))
+            frame = without_failed(frame, failures)
         return frame.hstack(chosen), failures

@@ -23,14 +23,13 @@ from tidegate.expressions.compiled import compile_predicate, compile_projection
 from tidegate.expressions.parse import qualified_name
 from tidegate.formats.columns import TIMESTAMP, make_column, polars_type
 from tidegate.formats.failures import FailureKind, RecordFailure
-from tidegate.formats.sizes import cut_frame
 from tidegate.ids import StateName
 from tidegate.operators.event_time import BEHIND, TIME, DueResultsRuntime, EventClock
 from tidegate.operators.kinds.join import AT, BOUNDS, BUCKET, BYTES_MAX, ROWS_MAX, SIDE, JoinOperator
 from tidegate.operators.kinds.join.running.side import Kept, Pair, Side
 from tidegate.operators.kinds.join.settings import JoinRows, Matching
 from tidegate.operators.lateness import LateRows
-from tidegate.operators.rowwise import apply_to_rows
+from tidegate.operators.rowwise import apply_to_rows, without_failed
 from tidegate.operators.runtime import END_OF_TIME, LOWEST, OperatorState, Out
 from tidegate.operators.spec import LATE, Slot
 from tidegate.operators.waiting import WAITING_ROWS, WAITING_UNTIL
@@ -57,8 +56,7 @@ class Results:
         self._where = None if operator.where is None else compile_predicate(operator.where)
         output = dict(operator.pruned_columns())
         self._select = compile_projection([one for one in operator.columns if one[0] in output])
-        self._rows_max = slot.rows_max
-        self._bytes_max = slot.bytes_max
+        self._slot = slot
 
     def pair(self, port: int, batch: pl.DataFrame, places: list[int], partners: Sequence[Kept]) -> pl.DataFrame:
         """Returns rows of a batch of one side, each with a partner of the other."""
@@ -96,7 +94,7 @@ class Results:
         result, failures = apply_to_rows(frame, lambda part: self._select.apply(part, [TIME, BEHIND]))
         if failures:
             out.fail(frame, failures, None)
-        for part in cut_frame(result, self._rows_max, self._bytes_max):
+        for part in self._slot.cut(result):
             out.emit(part)
 
     def _frame(self, port: int, own: list[pl.Series], other: list[pl.Series] | None, ats: pl.Series) -> pl.DataFrame:
@@ -159,7 +157,7 @@ class JoinRuntime(DueResultsRuntime):
         self._in_buckets = False
         """True once rows from a restore are in buckets of the present width."""
         lists = {one.declaration.name: one for one in (self._width, self._clock.state)}
-        self._states: dict[StateName, OperatorState] = {**keyed, **lists}
+        self.states: dict[StateName, OperatorState] = {**keyed, **lists}
         self._sides = [Side(operator, port, slot, keyed) for port in (0, 1)]
         self._results = Results(operator, self._sides, slot)
         late = operator.pruned_columns(LATE)
@@ -177,11 +175,6 @@ class JoinRuntime(DueResultsRuntime):
     @override
     def late_rows(self) -> int:  # type: ignore[override]  # a count that is kept elsewhere
         return sum(one.count for one in self._late)
-
-    @property
-    @override
-    def states(self) -> Mapping[StateName, OperatorState]:
-        return self._states
 
     @property
     @override
@@ -349,6 +342,6 @@ def _in_all_windows(matching: Matching, batch: pl.DataFrame) -> pl.DataFrame:
 def _without_excess(batch: pl.DataFrame, excess: Sequence[int], out: Out, port: int | None) -> pl.DataFrame:
     """Reports rows beyond the limits, and returns the others."""
     text = f"a key has more than {ROWS_MAX:,} rows or {BYTES_MAX >> 20} MiB on one side within a time bucket"
-    out.fail(batch.drop(AT), [RecordFailure(place, FailureKind.TOO_MANY_ROWS, text) for place in excess], port)
-    beyond = {*excess}
-    return batch[[place for place in range(batch.height) if place not in beyond]]
+    failures = [RecordFailure(place, FailureKind.TOO_MANY_ROWS, text) for place in excess]
+    out.fail(batch.drop(AT), failures, port)
+    return without_failed(batch, failures)

@@ -11,7 +11,6 @@ import polars as pl
 from typing_extensions import override
 
 from tidegate.config.fields.secrets import Redactor
-from tidegate.formats.sizes import cut_frame
 from tidegate.ids import StateName
 from tidegate.operators.event_time import WATERMARK, EventClock
 from tidegate.operators.keyed.runtime import KeyedRuntime
@@ -46,7 +45,7 @@ class CodeRuntime(KeyedRuntime[PythonOperator]):
         self._scope = RunningScope(operator.name, [] if operator.per_batch else key_kinds, slot)
         self._settings = Settings(operator.settings)
         self._redact = Redactor(operator.settings[name] for name in operator.secrets)
-        self._rows_max, self._bytes_max = slot.rows_max, slot.bytes_max
+        self._slot = slot
         self._now_ms = slot.now_ms
         self._groups_of: GroupsOf = lambda rows: key_groups_of_keys(rows, key_kinds, slot.max_parallelism)
         self._event_clock = self._open_clock(slot)
@@ -57,14 +56,14 @@ class CodeRuntime(KeyedRuntime[PythonOperator]):
 
     def _state_of(self, name: str) -> KeyedState[Any]:
         """Returns the state of a declaration."""
-        return cast("KeyedState[Any]", self._states[StateName(name)])
+        return cast("KeyedState[Any]", self.states[StateName(name)])
 
     def _open_clock(self, slot: Slot) -> EventClock | None:
         """Returns the watermark that survives restarts, if the step has one."""
-        if WATERMARK.name not in self._states:
+        if WATERMARK.name not in self.states:
             return None
         clock = EventClock(self.operator.name, slot.own_groups)
-        self._states[WATERMARK.name] = clock.state
+        self.states[WATERMARK.name] = clock.state
         self._scope.watermark_of = self._watermark_of
         return clock
 
@@ -121,7 +120,7 @@ class CodeRuntime(KeyedRuntime[PythonOperator]):
 
     def _send(self, name: str, frame: pl.DataFrame, out: Out) -> None:
         """Emits results on an output, in pieces that the operators downstream take."""
-        for part in cut_frame(frame, self._rows_max, self._bytes_max):
+        for part in self._slot.cut(frame):
             if name:
                 out.side(name, part)
             else:

@@ -196,11 +196,11 @@ class TimersRuntime(DueResultsRuntime, RowsRuntime):
     def _open_handles(self, slot: Slot) -> None:
         super()._open_handles(slot)
         for place in (EVENT_TIMERS, HELD_TIMERS, CLOCK_TIMERS):
-            if place in self._states:
-                state = cast("KeyedState[Any]", self._states[place])
+            if place in self.states:
+                state = cast("KeyedState[Any]", self.states[place])
                 self._queues[place] = TimeOrdered(state, slot.own_groups)
         for one in self.operator.description.timers:
-            state = cast("KeyedState[Any]", self._states[StateName(one.name)])
+            state = cast("KeyedState[Any]", self.states[StateName(one.name)])
             self._timers[one.name] = TimerHandle(one, state, self._queues, self._scope)
         self._handles.update(self._timers)
 

@@ -8,8 +8,8 @@ watermark from the moment it arrives.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 from typing_extensions import override
@@ -18,12 +18,13 @@ from tidegate.datatypes import FIRST_MOMENT, LAST_MOMENT, DataType
 from tidegate.formats.bisection import evaluate_rows, first_line, internal_failure
 from tidegate.formats.columns import TIMESTAMP, make_column, plain_values, polars_type
 from tidegate.formats.failures import FailureKind, RecordFailure
-from tidegate.formats.sizes import cut_frame
 from tidegate.ids import StateName
 from tidegate.operators.aggregates.contract import AggregateTooLarge, Value
 from tidegate.operators.event_time import TIME, DueResultsRuntime, EventClock
+from tidegate.operators.kinds.window import DELETED, END, START
 from tidegate.operators.kinds.window.running.partial import AT, BYTES_MAX, Aggregates
 from tidegate.operators.lateness import LateRows
+from tidegate.operators.rowwise import without_failed
 from tidegate.operators.runtime import END_OF_TIME, OperatorState, Out
 from tidegate.operators.spec import LATE, Columns
 from tidegate.state.base import KeyedState
@@ -35,24 +36,8 @@ if TYPE_CHECKING:
     from tidegate.operators.kinds.window import WindowOperator
     from tidegate.operators.spec import Slot
 
-START: Final = "window_start"
-END: Final = "window_end"
-DELETED: Final = "_deleted"
-"""The column that marks a result as deleted."""
-
 ResultsOf = Callable[[int, int], list[pl.Series]]
 """Computes the result columns of a range of rows. Raises as Aggregate.results does."""
-
-
-class EmissionBudget(NamedTuple):
-    """What the operators downstream in the vertex take at a time (see `Slot`)."""
-
-    rows_max: int
-    bytes_max: int
-
-    def cut(self, frame: pl.DataFrame) -> Iterator[pl.DataFrame]:
-        """Yields the rows in parts, at least one in each."""
-        return cut_frame(frame, self.rows_max, self.bytes_max)
 
 
 _NOTHING: Final = pl.Series("__tidegate_behind", [0], dtype=pl.Int64)
@@ -65,7 +50,7 @@ def emit_results(
     results_of: ResultsOf,
     names: Sequence[str],
     out: Out,
-    room: EmissionBudget,
+    slot: Slot,
 ) -> None:
     """Emits results in the order of their keys. `starts_ms` and `ends_ms` are instants; `names` are the output columns.
 
@@ -75,9 +60,9 @@ def emit_results(
     frame = keyed.hstack(_times_of(starts_ms, ends_ms))
     whole, raising = evaluate_rows(frame.height, results_of)
     if raising:
-        out.fail(frame, [derive_failure(row, error) for row, error in raising], None)
-        bad = {row for row, _ in raising}
-        frame = frame[[row for row in range(frame.height) if row not in bad]]
+        failures = [derive_failure(row, error) for row, error in raising]
+        out.fail(frame, failures, None)
+        frame = without_failed(frame, failures)
         if not frame.height:
             return
     results = [pl.concat(pieces) for pieces in zip(*(columns for _, columns in whole), strict=True)]
@@ -88,7 +73,7 @@ def emit_results(
         failures = [_outside(row, whole_frame) for row in (~inside).arg_true()]
         out.fail(whole_frame, failures, None)
         whole_frame = whole_frame.filter(inside)
-    for part in room.cut(whole_frame):
+    for part in slot.cut(whole_frame):
         out.emit(part)
 
 
@@ -217,11 +202,11 @@ class WindowRuntime(DueResultsRuntime):
         kinds = dict(operator.output)
         self._keys = [(key, kinds[key]) for key in operator.keys]
         self._names = [name for name, _ in operator.pruned_columns()]
-        self._room = EmissionBudget(slot.rows_max, slot.bytes_max)
+        self._slot = slot
         self._aggregates = Aggregates(operator.aggregates)
         self._lateness_ms = operator.allowed_lateness_ms
         self._columns = [*dict.fromkeys([*operator.keys, *operator.arguments]), "__tidegate_time"]
-        self._states: dict[StateName, OperatorState] = {}
+        self.states: dict[StateName, OperatorState] = {}
         self._keyed: dict[StateName, KeyedState[Any]] = {}
         self._timed: dict[StateName, TimeOrdered] = {}
         key_types = [kind for _, kind in self._keys]
@@ -232,11 +217,11 @@ class WindowRuntime(DueResultsRuntime):
         for declaration in operator.states(slot.max_parallelism):
             if declaration.keyed:
                 state = slot.open_state(operator.name, declaration, groups_of)
-                self._states[declaration.name] = self._keyed[declaration.name] = state
+                self.states[declaration.name] = self._keyed[declaration.name] = state
                 if declaration.shape.prefix:
                     self._timed[declaration.name] = TimeOrdered(state)
         self._clock = EventClock(operator.name, slot.own_groups)
-        self._states[self._clock.state.declaration.name] = self._clock.state
+        self.states[self._clock.state.declaration.name] = self._clock.state
         self._at_once = FIRED_FIRST if self._aggregates.growing else FIRED_MAX
         """The number of results in one call, adapted to the size of the last ones; at most doubled each time."""
         names = [name for name, _ in self._keys]
@@ -246,11 +231,6 @@ class WindowRuntime(DueResultsRuntime):
     @override
     def late_rows(self) -> int:  # type: ignore[override]  # a count that is kept elsewhere
         return self._late.count
-
-    @property
-    @override
-    def states(self) -> Mapping[StateName, OperatorState]:
-        return self._states
 
     @override
     def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:

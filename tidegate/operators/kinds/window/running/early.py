@@ -169,7 +169,7 @@ class EarlyRuntime(TimedRuntime):
         wholes = parts[_WHOLE] if self._sliding else slicing.wholes_of(parts[AT])[0]
         self._note_closed(slicing.instants_of(parts[AT]) - 1, parts)
         starts, ends = (slicing.instants_of(one) for one in (slicing.window_start(wholes), wholes))
-        emit_results(parts, starts, ends, self._results_of(parts), self._names, out, self._room)
+        emit_results(parts, starts, ends, self._results_of(parts), self._names, out, self._slot)
 
     def _whole_of(self, row: Row) -> Row:
         """Returns the key in `gathered` of a due time and key."""

@@ -403,7 +403,7 @@ class SessionRuntime(WindowRuntime):
         starts = pl.Series(_START, [session[0] for _, session in due], dtype=pl.Int64)
         columns = [*key_columns([row for row, _ in due], self._keys), starts, *self._aggregates.columns_of(values)]
         parts = pl.DataFrame([*columns, *more]).sort([AT, *self._key_names])
-        emit_results(parts, parts[_START], parts[AT], self._results_of(parts), self._names, out, self._room)
+        emit_results(parts, parts[_START], parts[AT], self._results_of(parts), self._names, out, self._slot)
 
     # -- state ---------------------------------------------------------------------------------------------------------
 

@@ -142,7 +142,7 @@ class SlicedRuntime(TimedRuntime):
         slicing, dues = self._slicing, parts[AT]
         starts, ends = (slicing.instants_of(one) for one in (slicing.window_start(dues), dues))
         self._note_closed(ends - 1, parts)
-        emit_results(parts, starts, ends, self._results_of(parts), self._names, out, self._room)
+        emit_results(parts, starts, ends, self._results_of(parts), self._names, out, self._slot)
 
     def _look_up(self, rows: Sequence[Row]) -> pl.DataFrame | None:
         """Reads and merges the slices of each due time and its entry in `extra`."""
@@ -263,4 +263,4 @@ class TumblingRuntime(WindowRuntime):
         slicing, dues = self._slicing, keyed[AT]
         starts, ends = (slicing.instants_of(one) for one in (slicing.window_start(dues), dues))
         self._note_closed(ends - 1, keyed)
-        emit_results(keyed, starts, ends, results_of, self._names, out, self._room)
+        emit_results(keyed, starts, ends, results_of, self._names, out, self._slot)
