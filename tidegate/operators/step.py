@@ -79,8 +79,10 @@ class InputContext(Protocol):
     def changes(self) -> bool:
         """True if the rows that arrive are changes of a table, which include retractions."""
 
-    def expression(self, path: Path, text: str) -> Expression | None:
-        """Returns a typed expression over `columns`, or None after reporting why the text is not valid."""
+    def expression(self, path: Path, text: str, *, condition: bool = False) -> Expression | None:
+        """Returns a typed expression over `columns`, or None after reporting why the text is not valid. A condition
+        must be boolean.
+        """
 
     def aggregate(self, path: Path, text: str, *, windowed: bool = False) -> AggregateCall | None:
         """Returns a typed aggregate over `columns`, for running totals or a window, or None after reporting why not."""
@@ -131,7 +133,13 @@ class StepContext(InputContext, Protocol):
         """Returns a named input."""
 
     def qualified(
-        self, path: Path, text: str, aliases: Collection[str], columns: Mapping[str, DataType] | None = None
+        self,
+        path: Path,
+        text: str,
+        aliases: Collection[str],
+        columns: Mapping[str, DataType] | None = None,
+        *,
+        condition: bool = False,
     ) -> Expression | None:
         """Returns a typed expression over columns of these named inputs, or None after reporting why it is not valid.
 

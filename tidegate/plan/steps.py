@@ -25,7 +25,7 @@ from tidegate.expressions.errors import ExpressionError
 from tidegate.expressions.expression import AggregateCall, ColumnReference, Expression, columns_of
 from tidegate.expressions.parse import check_alone, parse_aggregate, parse_expression, parse_qualified
 from tidegate.expressions.secrets import KeyUnusable, derive_key_bytes, find_secrets, name_and_form
-from tidegate.expressions.typing_rules import common_type, with_type
+from tidegate.expressions.typing_rules import common_type, derive_condition_remedy, with_type
 from tidegate.formats import keys
 from tidegate.formats.contract import FormatRefusal
 from tidegate.formats.failures import BadRecordPolicy, combine_policies
@@ -342,9 +342,11 @@ class Builder:
 
     # -- expressions and columns ---------------------------------------------------------------------------------------
 
-    def expression(self, path: Path, text: str, columns: Mapping[str, DataType]) -> Expression | None:
+    def expression(
+        self, path: Path, text: str, columns: Mapping[str, DataType], *, condition: bool = False
+    ) -> Expression | None:
         """Parses and types an expression; None if it is invalid, which is reported."""
-        return self._parsed(path, text, lambda: parse_expression(text, columns))
+        return self._parsed(path, text, lambda: parse_expression(text, columns), condition=condition)
 
     def qualified(
         self,
@@ -352,18 +354,25 @@ class Builder:
         text: str,
         inputs: Mapping[str, Mapping[str, DataType]],
         columns: Mapping[str, DataType],
+        *,
+        condition: bool = False,
     ) -> Expression | None:
         """Parses and types an expression over columns of named inputs; None if it is invalid, which is reported."""
-        return self._parsed(path, text, lambda: parse_qualified(text, inputs, columns))
+        return self._parsed(path, text, lambda: parse_qualified(text, inputs, columns), condition=condition)
 
-    def _parsed(self, path: Path, text: str, parse: Callable[[], Expression]) -> Expression | None:
+    def _parsed(self, path: Path, text: str, parse: Callable[[], Expression], *, condition: bool) -> Expression | None:
         try:
             found = parse()
         except ExpressionError as error:
             self._inside(path, text, error)
             return None
         self.expressions.append(PlacedExpression(path, text, found))
-        return found if self._secrets_sound(path, found) else None
+        if not self._secrets_sound(path, found):
+            return None
+        if condition and found.type.kind != "boolean":
+            self.problem(path, f"is {found.type}, not boolean", derive_condition_remedy(found))
+            return None
+        return found
 
     def aggregate(
         self, path: Path, text: str, columns: Mapping[str, DataType], *, windowed: bool
@@ -442,8 +451,8 @@ class _Input:
         reads = zip(_names_read(one), builder.reads[one.name], strict=True)
         self._reads = tuple(read for name, read in reads if name in names)
 
-    def expression(self, path: Path, text: str) -> Expression | None:
-        return self._builder.expression((*self._one.path, *path), text, self.columns)
+    def expression(self, path: Path, text: str, *, condition: bool = False) -> Expression | None:
+        return self._builder.expression((*self._one.path, *path), text, self.columns, condition=condition)
 
     def aggregate(self, path: Path, text: str, *, windowed: bool = False) -> AggregateCall | None:
         return self._builder.aggregate((*self._one.path, *path), text, self.columns, windowed=windowed)
@@ -493,10 +502,16 @@ class _Context(_Input):
         return self._named[alias]
 
     def qualified(
-        self, path: Path, text: str, aliases: Collection[str], columns: Mapping[str, DataType] | None = None
+        self,
+        path: Path,
+        text: str,
+        aliases: Collection[str],
+        columns: Mapping[str, DataType] | None = None,
+        *,
+        condition: bool = False,
     ) -> Expression | None:
         inputs = {alias: one.columns for alias, one in self._named.items() if alias in aliases}
-        return self._builder.qualified((*self._one.path, *path), text, inputs, columns or {})
+        return self._builder.qualified((*self._one.path, *path), text, inputs, columns or {}, condition=condition)
 
     def problem(self, path: Path, message: str, remedy: str = "", *, at_key: bool = False) -> None:
         self._builder.problem((*self._one.path, *path), message, remedy, at_key=at_key)

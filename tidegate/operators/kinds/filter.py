@@ -10,9 +10,8 @@ from typing_extensions import override
 
 from tidegate.config.fields.base import Path, Settings
 from tidegate.config.fields.types import ExpressionText
-from tidegate.expressions.bounds import Bound, Bounds, derive_bound, sum_bounds
+from tidegate.expressions.bounds import Bound, Bounds, derive_bound
 from tidegate.expressions.expression import Expression, columns_of, text_of
-from tidegate.expressions.typing_rules import derive_condition_remedy
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.operators.fingerprint import Lineages, derive_conjuncts, digest_expression
 from tidegate.operators.spec import Columns, Rest, Slot, StepOperator
@@ -42,10 +41,6 @@ class FilterOperator(StepOperator, frozen=True, tag="filter"):
     bad_records: BadRecordPolicy
 
     @override
-    def output_columns(self, output: str = "") -> Columns:
-        return self.output
-
-    @override
     def reads(self, port: int = 0) -> set[str]:
         return {name for name, _ in self.pruned_columns()} | columns_of(self.predicate)
 
@@ -60,8 +55,8 @@ class FilterOperator(StepOperator, frozen=True, tag="filter"):
 
     @override
     def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:
-        kept = {name: columns[name] for name, _ in self.pruned_columns()}
-        return kept, derive_bound(self.predicate, columns) + sum_bounds(kept.values())
+        kept, passed = super().output_size(columns)
+        return kept, derive_bound(self.predicate, columns) + passed
 
     @override
     def describes(self) -> list[str]:
@@ -90,14 +85,9 @@ class FilterKind(StepKind):
     def build(self, step: FilterSettings, context: StepContext) -> None:
         assert step.where is not None
         context.declare_columns(context.columns)
-        predicate = context.expression(("where",), step.where)
-        if predicate is None:
-            return
-        if predicate.type.kind != "boolean":
-            remedy = derive_condition_remedy(predicate)
-            context.problem(("where",), f"is {predicate.type}, not boolean", remedy)
-            return
-        context.add(FilterOperator(context.name, predicate, tuple(context.columns.items()), context.policy))
+        predicate = context.expression(("where",), step.where, condition=True)
+        if predicate is not None:
+            context.add(FilterOperator(context.name, predicate, tuple(context.columns.items()), context.policy))
 
 
 KIND = FilterKind()

@@ -18,7 +18,6 @@ from tidegate.datatypes import BIGINT, RESERVED, STRING, TIMESTAMP, DataType
 from tidegate.expressions.bounds import FIXED_BYTES, Bound, Bounds, derive_value_bound, sum_bounds
 from tidegate.expressions.expression import ColumnReference, Expression, can_fail, columns_of, text_of
 from tidegate.expressions.parse import qualified_name
-from tidegate.expressions.typing_rules import derive_condition_remedy
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import StateName
 from tidegate.operators.event_time import WATERMARK
@@ -263,12 +262,12 @@ class JoinKind(StepKind):
         matching = _derive_matching(step, context)
         bounds = dict(BOUNDS) if matching is not None and matching.size_ms else {}
         columns = _derive_columns(step, context, aliases, rows, bounds)
-        where, sound = _derive_where(step, context, aliases, bounds)
+        where = step.where and context.qualified(("where",), step.where, aliases, bounds, condition=True)
         keys = _match_keys(step, context, aliases, rows)
         late = _derive_late(step, context, aliases)
         if columns is not None:
             context.declare_columns({name: one.type for name, one in columns.items()})
-        if matching is None or columns is None or not sound or keys is None:
+        if matching is None or columns is None or (step.where and where is None) or keys is None:
             return
         read = {name for one in (*columns.values(), where) for name in columns_of(one)}
         sides = tuple(
@@ -364,28 +363,11 @@ def _derive_columns(
     typed = {name: one for name, one in found.items() if one is not None}
     left, right = aliases
     hidden = {qualified_name(right, name) for name in context.of(right).columns} if not rows.pairs else set()
-    for name, one in typed.items():
-        if hidden & {*columns_of(one)}:
-            remedy = f"use columns of `{left}`, or exchange the inputs"
-            context.problem(("select", name), f"`rows: {rows}` emits rows of `{left}` only", remedy)
-    return (
-        typed if len(typed) == len(found) and not any(hidden & {*columns_of(one)} for one in typed.values()) else None
-    )
-
-
-def _derive_where(
-    step: Any, context: StepContext, aliases: tuple[str, ...], bounds: Mapping[str, DataType]
-) -> tuple[Expression | None, bool]:
-    """Returns the condition, if there is one, and whether all is well."""
-    if step.where is None:
-        return None, True
-    where = context.qualified(("where",), step.where, aliases, bounds)
-    if where is None:
-        return None, False
-    if where.type.kind != "boolean":
-        context.problem(("where",), f"is {where.type}, not boolean", derive_condition_remedy(where))
-        return None, False
-    return where, True
+    wrong = [name for name, one in typed.items() if hidden & columns_of(one)]
+    for name in wrong:
+        remedy = f"use columns of `{left}`, or exchange the inputs"
+        context.problem(("select", name), f"`rows: {rows}` emits rows of `{left}` only", remedy)
+    return None if wrong or len(typed) < len(found) else typed
 
 
 def _derive_late(step: JoinStepSettings, context: StepContext, aliases: tuple[str, ...]) -> dict[str, DataType]:

@@ -150,8 +150,6 @@ PythonSettings = create_model(
 """Created dynamically, since `with` is a Python keyword and cannot be the name of a declared attribute."""
 
 
-RESERVED: Final = frozenset({DEAD, LATE})
-"""Names of outputs that Tidegate itself uses."""
 _CODE: Final[Path] = ("python",)
 
 Problem = tuple[Path, str, str]
@@ -182,7 +180,7 @@ def _find_key_problems(name: str, step: Any, description: CodeDescription) -> It
 
 def _find_output_problems(name: str, step: Any, description: CodeDescription) -> Iterator[Problem]:
     for output in step.outputs:
-        if output in RESERVED:
+        if output in (DEAD, LATE):
             yield ("outputs", output), f"the name `{output}` is reserved", "choose another name"
     if step.outputs and not description.is_class:
         remedy = "write a class derived from `tidegate.python.Step`, which emits to it with `out.to(...)`"
@@ -508,7 +506,10 @@ class PythonKind(StepKind):
         keys: tuple[str, ...] = step.key or ()
         usable = [context.key(("key", index), key) for index, key in enumerate(keys)]
         description = context.code(("python",))
-        if description is None or not _check(step, description, context) or not all(usable):
+        problems = [] if description is None else [*find_problems(step, description)]
+        for problem in problems:
+            context.problem(*problem)
+        if description is None or problems or not all(usable):
             return
         operator = PythonOperator(
             context.name,
@@ -532,14 +533,6 @@ def _uses_event_time(description: CodeDescription) -> bool:
     """Returns whether a timer or the `ttl` of a state is in event time."""
     ttls = [one.ttl for one in description.states if one.ttl is not None]
     return not all(one.clock for one in description.timers) or not all(ttl.processing for ttl in ttls)
-
-
-def _check(step: Any, description: CodeDescription, context: StepContext) -> bool:
-    """Reports what does not go together in a step; returns False if anything does not."""
-    found = list(find_problems(step, description))
-    for path, message, remedy in found:
-        context.problem(path, message, remedy)
-    return not found
 
 
 KIND = PythonKind()

@@ -15,15 +15,12 @@ from tidegate.config.fields.types import ExpressionText, StepName
 from tidegate.datatypes import INT
 from tidegate.expressions.bounds import Bound, Bounds, derive_bound, sum_bounds
 from tidegate.expressions.expression import Call, Expression, Literal, columns_of, text_of
-from tidegate.expressions.typing_rules import derive_condition_remedy
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.operators.fingerprint import Lineages, derive_conjuncts, digest, digest_expression
 from tidegate.operators.spec import DEAD, LATE, Columns, Rest, StepOperator
 from tidegate.operators.step import StepContext, StepKind
 
 ELSE: Final = "else"
-RESERVED: Final = frozenset({DEAD, LATE})
-"""Names of outputs that Tidegate itself uses."""
 
 
 class RouteSettings(Settings):
@@ -136,10 +133,10 @@ class RouteKind(StepKind):
         conditions: dict[str, Expression | None] = {}
         for place, (name, text) in enumerate(step.route.items(), start=1):
             context.declare_columns(context.columns, name)
-            if name in RESERVED:
+            if name in (DEAD, LATE):
                 context.problem(("route", name), f"the name `{name}` is reserved", "choose another name", at_key=True)
             elif text != ELSE:
-                condition = _condition(("route", name), text, context)
+                condition = context.expression(("route", name), text, condition=True)
                 conditions |= {} if condition is None else {name: condition}
             elif place < len(step.route) or place == 1:
                 message = "`else` takes the records that match no condition before it"
@@ -150,14 +147,6 @@ class RouteKind(StepKind):
             columns = tuple(context.columns.items())
             outputs = tuple(Output(name, condition, columns) for name, condition in conditions.items())
             context.add(RouteOperator(context.name, outputs, context.policy))
-
-
-def _condition(path: Path, text: str, context: StepContext) -> Expression | None:
-    found = context.expression(path, text)
-    if found is not None and found.type.kind != "boolean":
-        context.problem(path, f"is {found.type}, not boolean", derive_condition_remedy(found))
-        return None
-    return found
 
 
 KIND = RouteKind()
