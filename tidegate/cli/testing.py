@@ -24,19 +24,15 @@ if TYPE_CHECKING:
 
 @click.command()
 @PIPELINE_FILE
-@click.option("--case", "names", multiple=True, metavar="NAME", help="Only this case.")
 @click.option("-k", "pattern", metavar="TEXT", help="Only cases whose names contain this text.")
 @click.option(
     "--parallelism", type=click.IntRange(1, 16), help="Number of slots of cases that do not set it; default: 1."
 )
-@click.option("--junit", type=click.Path(path_type=Path, dir_okay=False), help="Also write the results as JUnit XML.")
 @FORM
 def test(
     file: Path,
-    names: tuple[str, ...],
     pattern: str | None,
     parallelism: int | None,
-    junit: Path | None,
     style: str,
 ) -> int:
     """Run the cases in `tests:` of FILE, without Kafka and Spark, under virtual time. See `tidegate docs testing`.
@@ -45,21 +41,12 @@ def test(
     output. Exit code 1 if a case fails, 2 if the file cannot be run.
     """
     loaded, plan = plan_file(file, os.environ)
-    outcome = _run(loaded, plan, names, pattern, parallelism, style)
-    if junit is not None:
-        from tidegate.testing.render import write_junit
-
-        try:
-            write_junit(junit, loaded, outcome.results)
-        except OSError as error:
-            raise click.ClickException(f"{junit} cannot be written: {error.strerror or error}") from error
-    return 0 if outcome.passed else 1
+    return 0 if _run(loaded, plan, pattern, parallelism, style).passed else 1
 
 
 def _run(
     loaded: LoadedPipeline,
     plan: Plan,
-    names: tuple[str, ...],
     pattern: str | None,
     parallelism: int | None,
     style: str,
@@ -68,18 +55,15 @@ def _run(
     cases = loaded.settings.tests
     if not cases:
         raise click.ClickException(f"{loaded.file} has no `tests:`; `tidegate docs testing` shows how to write some")
-    known = [case.name for case in cases]
-    for name in names:
-        if name not in known:
-            raise click.UsageError(f"{loaded.file} has no case {name!r}; it has: {', '.join(map(repr, known))}")
     from rich.console import Console
 
     from tidegate.testing.cases import choose_cases, run_cases
     from tidegate.testing.render import ResultPrinter, render_json
 
-    chosen = choose_cases(cases, names, pattern)
+    chosen = choose_cases(cases, pattern)
     if not chosen:
-        raise click.UsageError(f"no case of {loaded.file} has {pattern!r} in its name")
+        known = ", ".join(repr(case.name) for case in cases)
+        raise click.UsageError(f"no case of {loaded.file} has {pattern!r} in its name; it has: {known}")
     printer = ResultPrinter(Console(file=sys.stdout, highlight=False), loaded)
     outcome = run_cases(
         loaded, plan, chosen, parallelism, printer.print_case if style == "text" else lambda _result: None

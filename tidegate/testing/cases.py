@@ -212,13 +212,9 @@ class RunOutcome(msgspec.Struct, frozen=True):
         return all(result.passed for result in self.results)
 
 
-def choose_cases(cases: Sequence[CaseSettings], names: Sequence[str], pattern: str | None) -> list[CaseSettings]:
-    """Chooses the cases with one of the names and with the pattern in their name, ignoring upper and lower case."""
-    return [
-        case
-        for case in cases
-        if (not names or case.name in names) and (pattern is None or pattern.casefold() in case.name.casefold())
-    ]
+def choose_cases(cases: Sequence[CaseSettings], pattern: str | None) -> list[CaseSettings]:
+    """Chooses the cases with the pattern in their name, ignoring upper and lower case."""
+    return [case for case in cases if pattern is None or pattern.casefold() in case.name.casefold()]
 
 
 def run_cases(

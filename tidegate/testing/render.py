@@ -1,13 +1,11 @@
-"""Results of cases for people, for programs, and as JUnit XML."""
+"""Results of cases for people and for programs."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
 from decimal import Decimal
-from pathlib import Path
 from typing import Any, Final
-from xml.etree import ElementTree as ET
 
 from rich.console import Console
 from rich.text import Text
@@ -140,37 +138,6 @@ def _case(loaded: LoadedPipeline, result: CaseResult) -> dict[str, Any]:
     }
 
 
-def write_junit(file: Path, loaded: LoadedPipeline, results: Sequence[CaseResult]) -> None:
-    """Writes one test suite, named after the pipeline. Raises OSError."""
-    suite = ET.Element(
-        "testsuite",
-        name=loaded.settings.name,
-        tests=str(len(results)),
-        failures=str(sum(not result.passed for result in results)),
-        errors="0",
-        skipped="0",
-        time=f"{sum(result.seconds for result in results):.4f}",
-    )
-    for result in results:
-        line, _ = loaded.position(("tests", loaded.settings.tests.index(result.case)))
-        case = ET.SubElement(
-            suite,
-            "testcase",
-            classname=loaded.settings.name,
-            name=_xml_text(result.case.name),
-            file=loaded.file,
-            line=str(line),
-            time=f"{result.seconds:.4f}",
-        )
-        if not result.passed:
-            text = render_failures(loaded, result)
-            ET.SubElement(case, "failure", message=_xml_text(text.splitlines()[0])).text = _xml_text(text)
-    root = ET.Element("testsuites")
-    root.append(suite)
-    ET.indent(root)
-    ET.ElementTree(root).write(file, encoding="utf-8", xml_declaration=True)
-
-
 def render_failures(loaded: LoadedPipeline, result: CaseResult) -> str:
     """Renders why a case has failed; empty if it has passed."""
     return loaded.secrets("\n".join(line for failure in result.failures for line in render_failure(failure)))
@@ -183,8 +150,3 @@ def render_failure(failure: CaseFailure) -> list[str]:
         f"{head}{failure.message}",
         *(f"  {text}" for line in shorten(failure.difference or ()) for text, _ in _render_line(line)),
     ]
-
-
-def _xml_text(text: str) -> str:
-    """Replaces control characters, which XML cannot contain even when escaped."""
-    return "".join(c if c in "\t\n" or (c >= " " and c not in "\ufffe\uffff") else "\ufffd" for c in text)
