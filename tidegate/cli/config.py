@@ -11,7 +11,7 @@ import click
 
 from tidegate.checks.pipeline_file import check_file, plan_file
 from tidegate.checks.registry import Ask
-from tidegate.cli.options import FORM, PIPELINE_FILE, add_place, add_start_options, read_directives, read_start
+from tidegate.cli.options import FORM, PIPELINE_FILE, start_options
 from tidegate.config.errors import render_problems
 from tidegate.config.load import LoadedPipeline, read_pipeline
 from tidegate.plan.build import build_plan
@@ -30,19 +30,8 @@ if TYPE_CHECKING:
 @click.option(
     "--connect", is_flag=True, help="Also check brokers, registry, checkpoint directory, port and certificates."
 )
-@add_place
-@add_start_options
-def validate(
-    file: Path,
-    style: str,
-    connect: bool,
-    restore: str | None,
-    repeat_output: bool,
-    begin_anew: bool,
-    keep: tuple[str, ...],
-    reset: tuple[str, ...],
-    drop: tuple[str, ...],
-) -> int:
+@start_options
+def validate(file: Path, style: str, connect: bool, options: StartOptions) -> int:
     """Check a pipeline file: all problems at once, each with its place. Exit code 2 if there are errors.
 
     If the checkpoint directory is on this machine and has checkpoints, their state is checked as well: exit code 4 if a
@@ -50,7 +39,6 @@ def validate(
     1, 2 or 4. The options of a start, from --restore to --drop, are those of that run. Nothing is changed, and a
     running daemon is not affected.
     """
-    options = read_start(restore, repeat_output, begin_anew, read_directives(keep, reset, drop))
     try:
         loaded, problems = check_file(file, os.environ, Ask.REGISTRY if connect else Ask.COPY)
         code = 2 if any(problem.severity == "error" for problem in problems) else 0

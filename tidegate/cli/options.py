@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 from pydantic_core import PydanticCustomError
@@ -13,7 +14,7 @@ from pydantic_core import PydanticCustomError
 from tidegate.config.fields.types import check_topic
 from tidegate.config.values import is_utf8
 from tidegate.coordinator.upgrade import CommandLineDirectives
-from tidegate.ids import CheckpointId, OperatorName
+from tidegate.ids import OperatorName
 from tidegate.operators.builtin.dead_letters import DEAD_LETTERS
 
 if TYPE_CHECKING:
@@ -40,8 +41,6 @@ json`.
 """
 
 
-Command = TypeVar("Command", bound=Callable[..., Any])
-
 _KEEP = "Keep the state of STEP although its definition has changed. Applies once."
 _RESET = "Start STEP with empty state; the other steps continue. Applies once."
 _DROP = (
@@ -60,31 +59,44 @@ def require_utf8(what: str, text: str) -> str:
     return text
 
 
-def add_start_options(command: Command) -> Command:
-    """Adds `--keep`, `--reset` and `--drop`, each of which may be repeated."""
-    for option, shown, text in (
-        ("drop", "NAME[.PART]", _DROP),
-        ("reset", "STEP[=NOTE]", _RESET),
-        ("keep", "STEP[=NOTE]", _KEEP),
-    ):
-        command = click.option(f"--{option}", metavar=shown, multiple=True, help=text)(command)
-    return command
+def directive_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds `--keep`, `--reset` and `--drop`, which the command receives as one argument `directives`."""
+
+    @click.option("--keep", metavar="STEP[=NOTE]", multiple=True, help=_KEEP)
+    @click.option("--reset", metavar="STEP[=NOTE]", multiple=True, help=_RESET)
+    @click.option("--drop", metavar="NAME[.PART]", multiple=True, help=_DROP)
+    @wraps(command)
+    def wrapped(
+        *arguments: Any, keep: tuple[str, ...], reset: tuple[str, ...], drop: tuple[str, ...], **more: Any
+    ) -> Any:
+        return command(*arguments, directives=read_directives(keep, reset, drop), **more)
+
+    return wrapped
 
 
-def add_place(command: Command) -> Command:
-    """Adds the options for where a start begins, if not at the newest checkpoint."""
-    command = click.option("--begin-anew", is_flag=True, help=_BEGIN_ANEW)(command)
-    command = click.option("--repeat-output", is_flag=True, help=_REPEAT_OUTPUT)(command)
-    return click.option("--restore", metavar="ID|PATH", help=_RESTORE)(command)
+def start_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the directives and where a start begins, if not at the newest checkpoint, as one argument `options`."""
+
+    @click.option("--restore", metavar="ID|PATH", help=_RESTORE)
+    @click.option("--repeat-output", is_flag=True, help=_REPEAT_OUTPUT)
+    @click.option("--begin-anew", is_flag=True, help=_BEGIN_ANEW)
+    @directive_options
+    @wraps(command)
+    def wrapped(
+        *arguments: Any,
+        restore: str | None,
+        repeat_output: bool,
+        begin_anew: bool,
+        directives: CommandLineDirectives,
+        **more: Any,
+    ) -> Any:
+        return command(*arguments, options=_read_start(restore, repeat_output, begin_anew, directives), **more)
+
+    return wrapped
 
 
-def read_start(
-    restore: str | None,
-    repeat_output: bool,
-    begin_anew: bool,
-    command_line: CommandLineDirectives,
-    *,
-    accept_gone: int | None = None,
+def _read_start(
+    restore: str | None, repeat_output: bool, begin_anew: bool, directives: CommandLineDirectives
 ) -> StartOptions:
     """Builds the start options. Raises UsageError for contradictory ones."""
     if restore is not None and not restore.strip():
@@ -99,8 +111,7 @@ def read_start(
     from tidegate.daemon.restore_point import RestoreOption, StartOptions
 
     option = None if restore is None else RestoreOption(restore, repeat_output)
-    accepted = None if accept_gone is None else CheckpointId(accept_gone)
-    return StartOptions(option, begin_anew, accepted, command_line)
+    return StartOptions(option, begin_anew, None, directives)
 
 
 def read_directives(keep: tuple[str, ...], reset: tuple[str, ...], drop: tuple[str, ...]) -> CommandLineDirectives:

@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
 from tidegate import __version__
-from tidegate.cli.options import PIPELINE_FILE, add_place, add_start_options, read_directives, read_start
+from tidegate.cli.options import PIPELINE_FILE, start_options
 from tidegate.cli.output import reporting
 from tidegate.errors import TidegateError
+from tidegate.ids import CheckpointId
 
 if TYPE_CHECKING:
     from tidegate.cli.progress import TerminalLines
@@ -40,19 +42,9 @@ _ACCEPT_GONE = (
 
 @click.command()
 @PIPELINE_FILE
-@add_place
+@start_options
 @click.option("--accept-gone", metavar="CHECKPOINT", type=click.IntRange(min=1), help=_ACCEPT_GONE)
-@add_start_options
-def run(
-    file: Path,
-    restore: str | None,
-    repeat_output: bool,
-    begin_anew: bool,
-    accept_gone: int | None,
-    keep: tuple[str, ...],
-    reset: tuple[str, ...],
-    drop: tuple[str, ...],
-) -> None:
+def run(file: Path, options: StartOptions, accept_gone: int | None) -> None:
     """Run the pipeline of FILE until its input ends, or until SIGTERM, SIGINT or SIGHUP.
 
     The run continues from the newest checkpoint. Exit codes: see `tidegate docs operations/running`.
@@ -61,8 +53,8 @@ def run(
     from tidegate.spark.gateway import early_server
 
     collect_rarely()
-    command_line = read_directives(keep, reset, drop)
-    options = read_start(restore, repeat_output, begin_anew, command_line, accept_gone=accept_gone)
+    if accept_gone is not None:
+        options = msgspec.structs.replace(options, accept_gone=CheckpointId(accept_gone))
     with early_server() as server:
         code = run_pipeline(file, options, _keep_exit_code, server)
     sys.exit(code)

@@ -14,13 +14,13 @@ import msgspec
 from tidegate.checks.judge_start import place_refusal
 from tidegate.checks.pipeline_file import plan_file
 from tidegate.checks.upgrade_check import Migrated, Report, Target, check_upgrade, find_target, find_upgrade
-from tidegate.cli.options import FORM, PIPELINE_FILE, add_start_options, read_directives
+from tidegate.cli.options import FORM, PIPELINE_FILE, directive_options
 from tidegate.cli.output import render_table
 from tidegate.config.errors import ConfigErrors, Problem, render_problems
 from tidegate.config.fields.counts import render_count
 from tidegate.config.fields.steps import KEEP
 from tidegate.config.load import LoadedPipeline, derive_opener
-from tidegate.coordinator.upgrade import StateChange, StepChange, UpgradeOutcome
+from tidegate.coordinator.upgrade import CommandLineDirectives, StateChange, StepChange, UpgradeOutcome
 from tidegate.coordinator.upgrade_decision import UNDECIDED
 from tidegate.errors import TidegateError
 from tidegate.ids import OperatorName
@@ -46,15 +46,13 @@ REFUSED = 4
     is_flag=True,
     help="Also restore all state into a temporary directory (TMPDIR), which is then removed.",
 )
-@add_start_options
+@directive_options
 def upgrade(
     file: Path,
     target: str | None,
     style: str,
     migrate: bool,
-    keep: tuple[str, ...],
-    reset: tuple[str, ...],
-    drop: tuple[str, ...],
+    directives: CommandLineDirectives,
 ) -> int:
     """Show what a run of FILE would do with existing state: which steps are kept, renamed, new, reset or dropped.
 
@@ -63,14 +61,13 @@ def upgrade(
     checkpoint of --from is not retained; 2 the file, the command line or the path of --from is wrong; 1 the storage, or
     the disk of a dry run, fails.
     """
-    command_line = read_directives(keep, reset, drop)
     try:
         loaded, plan = plan_file(file, os.environ)
     except ConfigErrors as errors:
         click.echo(render_problems(errors.problems, style), err=style == "text")
         return errors.exit_code
-    plan = give_up_columns(plan, command_line.columns)
-    report = find_upgrade(loaded.settings, plan, target, command_line, migrate=migrate)
+    plan = give_up_columns(plan, directives.columns)
+    report = find_upgrade(loaded.settings, plan, target, directives, migrate=migrate)
     problems = derive_problems(loaded, report)
     if style == "json":
         click.echo(json.dumps(_as_json(report, problems), indent=2, ensure_ascii=False))
