@@ -8,10 +8,10 @@ from typing import Annotated, Any
 import pytest
 from pydantic import Field, create_model
 
-from tidegate.config import format_sections
+from tidegate.config import models
 from tidegate.config.fields.base import Settings
 from tidegate.config.fields.types import choice
-from tidegate.config.format_sections import decide_section_problems, derive_sections, read_section
+from tidegate.config.models import decide_section_problems, derive_format_sections, read_section
 from tidegate.formats.contract import read_settings
 from tidegate.formats.kinds.raw import RawFormat
 from tidegate.formats.registry import FORMATS
@@ -34,10 +34,10 @@ class LinesFormat(RawFormat):
 
 @pytest.fixture
 def source(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(format_sections, "FORMATS", {"json": FORMATS["json"], "my-lines": LinesFormat()})
-    fields = derive_sections(attrgetter("source_settings"))
+    monkeypatch.setattr(models, "FORMATS", {"json": FORMATS["json"], "my-lines": LinesFormat()})
+    fields = derive_format_sections(attrgetter("source_settings"))
     assert list(fields) == ["my_lines_settings"]
-    assert derive_sections(attrgetter("sink_settings")) == {}
+    assert derive_format_sections(attrgetter("sink_settings")) == {}
     return create_model("Source", __base__=Settings, format=(str, "json"), **fields)
 
 

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.config.deployment import RestartSettings
-from tidegate.config.fields.backoff import derive_waits_ms
-from tidegate.config.fields.units import derive_duration_ms
+from tidegate.config.fields.units import derive_duration_ms, derive_waits_ms
 from tidegate.coordinator.restart import (
     AttemptFailure,
     GiveUp,

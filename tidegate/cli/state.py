@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from tidegate.coordinator.types import SourcePositions
     from tidegate.operators.builtin.kafka_source import SourceOperator
     from tidegate.plan.graph import Plan
-    from tidegate.tables.listing import StateInfo, StateListing
+    from tidegate.tables.query import StateInfo, StateListing
     from tidegate.tables.table import StateTable
 
 _SOURCE = click.argument("source")
@@ -67,7 +67,7 @@ def state(context: click.Context) -> None:
 @FORM
 def list_states(source: str, checkpoint: str | None, file: Path | None, style: str) -> None:
     """List the states of SOURCE: step, keys, bytes, files, columns; and rows in flight."""
-    from tidegate.tables.listing import read_listing
+    from tidegate.tables.query import read_listing
     from tidegate.tables.source import open_snapshot
 
     listing = read_listing(open_snapshot(source, checkpoint, os.environ, opener_of_file(file)))

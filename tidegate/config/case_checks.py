@@ -12,8 +12,7 @@ from tidegate.config.cases import CaseSettings, ExpectedSet, ExpectedSettings, G
 from tidegate.config.errors import PathProblem
 from tidegate.config.fields.base import Path
 from tidegate.config.fields.suggest import derive_suggestion
-from tidegate.config.format_sections import read_section
-from tidegate.config.models import PipelineSettings, SinkSettings, SourceSettings
+from tidegate.config.models import PipelineSettings, SinkSettings, SourceSettings, read_section
 from tidegate.config.values import Value
 from tidegate.formats.contract import FormatRefusal
 from tidegate.formats.failures import FailureKind

@@ -21,8 +21,7 @@ from tidegate.config.fields.secrets import Text
 from tidegate.config.fields.steps import DirectiveVerb
 from tidegate.config.fields.suggest import derive_suggestion
 from tidegate.config.fields.units import render_duration
-from tidegate.config.format_sections import decide_section_problems
-from tidegate.config.models import PipelineSettings, SourceSettings, StepSettings
+from tidegate.config.models import PipelineSettings, SourceSettings, StepSettings, decide_section_problems
 from tidegate.config.properties import (
     CONNECT,
     SERVERS,

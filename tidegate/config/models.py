@@ -6,9 +6,9 @@ the key in the file is the alias (`interval`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from operator import attrgetter
-from typing import TYPE_CHECKING, Annotated, ClassVar, Final
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Protocol
 
 from pydantic import Field, SecretStr, create_model
 
@@ -22,7 +22,8 @@ from tidegate.config.deployment import (
     SavepointSettings,
     StateSettings,
 )
-from tidegate.config.fields.base import Settings
+from tidegate.config.errors import PathProblem
+from tidegate.config.fields.base import Path, Settings
 from tidegate.config.fields.foreign_terms import SINK_TERMS, SOURCE_TERMS, STEP_TERMS, TOP_TERMS
 from tidegate.config.fields.records import (
     BY_ARRIVAL,
@@ -65,7 +66,7 @@ from tidegate.config.fields.types import (
     choice,
     integer,
 )
-from tidegate.config.format_sections import derive_sections
+from tidegate.formats.contract import Format
 from tidegate.formats.keys import KEY_FORMATS
 from tidegate.formats.registry import DEFAULT, FORMATS
 from tidegate.ids import MAIN_CLUSTER
@@ -80,13 +81,55 @@ _NEEDED = ", ".join(name for name, one in FORMATS.items() if one.needs_schema)
 _FIXED = ", ".join(name for name, one in FORMATS.items() if one.fixed_columns is not None)
 
 
+# -- sections with the settings of a format: `{format: delimited, delimited: {separator: "|"}}` -----------------------
+# A format declares the models (`Format.source_settings`, `Format.sink_settings`); a section has the format's name.
+
+
+class _End(Protocol):
+    """A source or a sink."""
+
+    format: str
+
+
+def derive_format_sections(model_of: Callable[[Format], type[Settings]]) -> Mapping[str, Any]:
+    """Returns the fields of sources or of sinks for the sections of all formats that have one."""
+    return {
+        _field(name): (
+            Annotated[model_of(one) | None, Field(alias=name, description=f"Settings of the format {name}.")],
+            None,
+        )
+        for name, one in FORMATS.items()
+        if model_of(one).model_fields
+    }
+
+
+def read_section(end: _End) -> dict[str, Any]:
+    """Returns what the section of the format of a source or sink sets, as plain values."""
+    section: Settings | None = getattr(end, _field(end.format), None)
+    return {} if section is None else section.model_dump(mode="json", by_alias=True, exclude_unset=True)
+
+
+def decide_section_problems(path: Path, end: _End) -> Iterator[PathProblem]:
+    """Yields a problem for each section of another format than that of the source or sink at `path`."""
+    for name in FORMATS:
+        if name != end.format and getattr(end, _field(name), None) is not None:
+            message = f"these are settings of the format {name}, and the format is {end.format}"
+            yield PathProblem((*path, name), message, f"write `format: {name}`, or remove them", at_key=True)
+
+
+def _field(name: str) -> str:
+    """Returns the attribute of a section; the name alone could be that of a method of models, as `json` is."""
+    return f"{name.replace('-', '_')}_settings"
+
+
+# -- sources, steps and sinks ------------------------------------------------------------------------------------------
+
+
 class BaseSourceSettings(TopicsSettings):
     """A Kafka source."""
 
     INSIDE: ClassVar[Mapping[str, str]] = SOURCE_TERMS
-    cluster: Annotated[Cluster, Field(description="The cluster of the topic: `kafka`, or a name under `clusters`.")] = (
-        MAIN_CLUSTER
-    )
+    cluster: Cluster = MAIN_CLUSTER
     format: Annotated[str, choice(*FORMATS), Field(description="How the records' bytes are read.")] = DEFAULT
     schema_: Annotated[
         SourceSchema | None,
@@ -213,7 +256,7 @@ else:
         "SourceSettings",
         __base__=BaseSourceSettings,
         __doc__=BaseSourceSettings.__doc__,
-        **derive_sections(attrgetter("source_settings")),
+        **derive_format_sections(attrgetter("source_settings")),
     )
     """A source with the sections of every format: each format reads its own."""
 
@@ -290,9 +333,7 @@ class BaseSinkSettings(Settings):
             "from a list."
         ),
     ]
-    cluster: Annotated[Cluster, Field(description="The cluster of the topic: `kafka`, or a name under `clusters`.")] = (
-        MAIN_CLUSTER
-    )
+    cluster: Cluster = MAIN_CLUSTER
     format: Annotated[
         str,
         choice(*_WRITTEN),
@@ -365,7 +406,7 @@ else:
         "SinkSettings",
         __base__=BaseSinkSettings,
         __doc__=BaseSinkSettings.__doc__,
-        **derive_sections(attrgetter("sink_settings")),
+        **derive_format_sections(attrgetter("sink_settings")),
     )
     """A sink with the sections of every format."""
 

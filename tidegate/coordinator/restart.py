@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from tidegate.config.fields.backoff import derive_wait_ms
+from tidegate.config.fields.units import derive_wait_ms
 
 JITTER: Final = 0.2
 """A delay is shortened at random by up to this fraction, so that many pipelines do not restart at the same time."""

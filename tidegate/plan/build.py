@@ -14,9 +14,8 @@ import msgspec
 
 from tidegate.config.clusters import cluster_names, derive_clusters, place_of
 from tidegate.config.errors import ConfigErrors, Problem
-from tidegate.config.fields.backoff import derive_waits_ms
 from tidegate.config.fields.base import Path
-from tidegate.config.fields.units import render_duration
+from tidegate.config.fields.units import derive_waits_ms, render_duration
 from tidegate.config.load import LoadedPipeline
 from tidegate.config.models import SinkSettings, StepSettings
 from tidegate.expressions.parse import find_remarks

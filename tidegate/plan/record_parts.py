@@ -12,8 +12,7 @@ import msgspec
 from tidegate.config.fields.base import Path
 from tidegate.config.fields.records import ALL, BY_ARRIVAL, NONE, Idle
 from tidegate.config.fields.schemas import NamedSchema, WrittenSchema
-from tidegate.config.format_sections import read_section
-from tidegate.config.models import SinkSettings, SourceSettings
+from tidegate.config.models import SinkSettings, SourceSettings, read_section
 from tidegate.datatypes import BINARY, STRING, DataType, Kind, Schema, holds_kind
 from tidegate.expressions.event_time import find_event_time_problem
 from tidegate.expressions.expression import ColumnReference, Expression

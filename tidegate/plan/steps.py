@@ -16,9 +16,8 @@ from tidegate.config.fields.records import TimestampUnits
 from tidegate.config.fields.schemas import NamedSchema
 from tidegate.config.fields.secrets import reveal
 from tidegate.config.fields.suggest import derive_suggestion
-from tidegate.config.format_sections import read_section
 from tidegate.config.load import LoadedPipeline
-from tidegate.config.models import SinkSettings, SourceSettings, StepSettings
+from tidegate.config.models import SinkSettings, SourceSettings, StepSettings, read_section
 from tidegate.config.properties import derive_client_properties
 from tidegate.datatypes import BOOLEAN, STRING, DataType, map_of
 from tidegate.expressions.errors import ExpressionError

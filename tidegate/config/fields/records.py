@@ -291,9 +291,7 @@ class DeadLetterSettings(Settings):
             "compacted, and should accept records as large as those of the sources."
         ),
     ]
-    cluster: Annotated[Cluster, Field(description="The cluster of the topic: `kafka`, or a name under `clusters`.")] = (
-        MAIN_CLUSTER
-    )
+    cluster: Cluster = MAIN_CLUSTER
     retry_topic: Annotated[
         Topic | None,
         Field(

@@ -544,7 +544,11 @@ def _other_cluster(value: object) -> ClusterName:
 
 _NAME_SCHEMA: Final = {"type": "string", "pattern": f"^{_OPERATOR_NAME.pattern}$", "maxLength": MAX_NAME_LENGTH}
 StepName = Annotated[str, ValueCheck(check_step_name, _NAME_SCHEMA)]
-Cluster = Annotated[ClusterName, ValueCheck(check_step_name, _NAME_SCHEMA)]
+Cluster = Annotated[
+    ClusterName,
+    ValueCheck(check_step_name, _NAME_SCHEMA),
+    Field(description="The cluster of the topic: `kafka`, or a name under `clusters`."),
+]
 OtherCluster = Annotated[ClusterName, ValueCheck(_other_cluster, _NAME_SCHEMA)]
 Names = Annotated[tuple[str, ...], ValueCheck(_names, _WORD_OR_LIST)]
 Topic = Annotated[str, ValueCheck(check_topic, _WORDS)]
