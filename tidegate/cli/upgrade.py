@@ -118,19 +118,6 @@ def derive_problems(loaded: LoadedPipeline, report: Report) -> list[Problem]:
     return sorted(found)
 
 
-def _say_change(step: StepChange) -> str:
-    """Describes a change of a step; empty if it is kept unchanged."""
-    unlike = [one for one in step.states if one.verdict != Fit.AS_IS]
-    if step.outcome is UpgradeOutcome.KEPT and not unlike and not step.remarks:
-        return ""
-    states = [f"state {one.name} {_say_verdict_of(one)}{_count_keys(one)}" for one in unlike]
-    return "; ".join((_say_outcome(step), *states, *step.remarks))
-
-
-def _count_keys(state: StateChange) -> str:
-    return "" if state.keys is None else f" ({render_count(state.keys, 'key')})"
-
-
 def _say_outcome(step: StepChange) -> str:
     return f"{step.outcome}, it was {step.was}" if step.was else str(step.outcome)
 
