@@ -440,7 +440,7 @@ def test_a_sink_of_totals_that_are_deleted_is_warned_of(sink: str, warned: bool)
         ("debezium,", "debezium, on_null: tombstone,", "a debezium source emits a row for each delete"),
         ("plain, ", "plain, written_as: {decimals: text}, ", "values of json are not ambiguous"),
         ("at: timestamp}}\n  p", "_op: string}}\n  p", "every debezium source already has a column `_op`"),
-        ("topic: out", "topic: out, format: debezium", "`debezium` is not supported yet"),
+        ("topic: out", "topic: out, format: debezium", "`debezium` is not one of the choices"),
         ("debezium, schema: {id: bigint, name: string, at: timestamp}", "debezium", "`schema` is missing"),
     ],
 )  # fmt: skip
