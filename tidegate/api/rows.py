@@ -241,6 +241,8 @@ def _header_text(pair: tuple[str, bytes | None]) -> list[Any]:
     return [name, None if data is None else {"base64": base64.b64encode(data).decode()}]
 
 
+# -- what came out -----------------------------------------------------------------------------------------------------
+
 ROWS_SHOWN: Final = 10
 
 

@@ -231,6 +231,8 @@ class StartTarget(Protocol):
         """
 
 
+# -- what a pipeline requires: topics and their use, rights, the retention of records ----------------------------------
+
 PRINCIPAL: Final = "PRINCIPAL"
 """Placeholder if only the broker knows the user's name, for example from a client certificate."""
 INPUT_LOSS: Final = "records can be lost before they are read, and offsets can be assigned twice"

@@ -133,6 +133,8 @@ def _cpus() -> int:
     return count
 
 
+# -- whether Spark can be started, and executors can reach the daemon --------------------------------------------------
+
 _PYTHON = "spark.pyspark.python"
 
 
@@ -179,6 +181,8 @@ def _place_problem(loaded: LoadedPipeline, problem: RuntimeProblem) -> Finding:
     path: Path = ("spark", problem.name) if problem.name in loaded.settings.spark else ("spark",)
     return prevent_start(path, problem.message, problem.remedy)
 
+
+# -- certificates that expire: the daemon's own, and those that it presents to others ----------------------------------
 
 SOON_MS: Final = 14 * 24 * 3600 * 1000
 _BEGIN, _END = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"

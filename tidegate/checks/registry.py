@@ -221,6 +221,9 @@ def _refused(one: Registering, error: RegistryRefused) -> Finding:
     return prevent_start(path, message, remedy, error.exit_code, error)
 
 
+# -- the schemas that a file names, read before there is a plan --------------------------------------------------------
+
+
 class Ask(Enum):
     """Where schemas of the registry are taken from."""
 

@@ -328,6 +328,8 @@ def _row(state: JournalState, entry: CheckpointEntry) -> StatusRow:
     return StatusRow(one.id, one.completed_at_ms, one.size_bytes, kind, output)
 
 
+# -- `tidegate tap` ----------------------------------------------------------------------------------------------------
+
 CELL_CHARACTERS_MAX: Final = 60
 WHY: Final = {
     TapEnd.ROWS: "",

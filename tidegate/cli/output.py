@@ -63,6 +63,8 @@ def render_moment(at_ms: int | None) -> str:
         return f"{at_ms} ms"
 
 
+# -- the standard streams ----------------------------------------------------------------------------------------------
+
 READER_GONE: Final = 128 + signal.SIGPIPE
 """Exit code of every program whose reader has gone (`tidegate explain FILE | head`), because there is no verdict."""
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})

@@ -231,6 +231,8 @@ def _sink(draft: Draft, source: str, output: str) -> Iterable[str]:
         yield f"    # key: {_one_line(_text(first))}"
 
 
+# -- the sample --------------------------------------------------------------------------------------------------------
+
 _OTHERS = " or ".join(name for name in FORMATS if name != DEFAULT)
 
 SAMPLE = """\

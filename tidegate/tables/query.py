@@ -99,6 +99,9 @@ class Query:
         return range(group, group + 1)
 
 
+# -- the list of states: steps, keys, bytes, files, without entries ----------------------------------------------------
+
+
 class ColumnInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     """A column of a state's table."""
 

@@ -336,6 +336,8 @@ def _augment(start: int, choices: Sequence[Sequence[int]], taken: dict[int, int]
             return
 
 
+# -- records as single-line YAML, as a pipeline file accepts them ------------------------------------------------------
+
 _PLAIN: Final = re.compile(r"[A-Za-z_](?:[A-Za-z0-9_./@+-]| (?=[A-Za-z0-9_]))*", re.ASCII)
 _TIMESTAMP: Final = re.compile(r"\d{4}-\d\d-\d\d(T[0-9:.]+Z)?", re.ASCII)
 _KEY_WIDTH_MAX: Final = 100

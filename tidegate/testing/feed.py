@@ -226,6 +226,8 @@ def derive_ends(records: Iterable[ProducedRecord], sources: Iterable[SourceSetti
     return ends
 
 
+# -- the topics: lists of messages by partition, and a client that reads them ------------------------------------------
+
 _END: Final = ck.KafkaError._PARTITION_EOF  # noqa: SLF001  # the client's own codes begin with an underscore, but are public
 
 NO_OTHERS: Final[Mapping[ClusterName, Mapping[TopicPartition, int]]] = {}

@@ -134,6 +134,8 @@ def _check_names(path: str, others: Sequence[str]) -> None:
             raise UserCodeProblem(f"`{other}` is also a wheel of `{distribution_of(name)}`", "list one of them")
 
 
+# -- wheels ------------------------------------------------------------------------------------------------------------
+
 SUFFIX: Final = ".whl"
 UNPACKED_BYTES_MAX: Final = 1 << 30
 MEMBERS_MAX: Final = 50_000

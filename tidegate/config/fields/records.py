@@ -183,6 +183,8 @@ class TombstoneSettings(Settings):
     write: Annotated[str, choice("tombstone"), Field(description="How these rows are written.")] = "tombstone"
 
 
+# -- topics of sources, sinks and dead letters -------------------------------------------------------------------------
+
 TOPIC_NAME: Final = "<topic>"
 TOPIC_CHOICE: Final = "<choice>"
 """Tags of the two forms of a sink's `topic` in pydantic's paths; they do not occur in a file."""
@@ -311,6 +313,9 @@ class DeadLetterSettings(Settings):
     ] = 1000
 
 
+# -- event time: how it advances, and when a partition without records stops holding it back ---------------------------
+
+
 class Idle(StrEnum):
     """The values of `watermark.idle`."""
 
@@ -386,6 +391,8 @@ class WatermarkSettings(Settings):
         ),
     ] = None
 
+
+# -- ambiguous values, and unknown fields ------------------------------------------------------------------------------
 
 _UNITS: Final = ("ms", "us", "ns")
 _UNITS_REMEDY: Final = "write ms, us, ns or {column: unit, ...}"

@@ -187,6 +187,8 @@ StepState = Annotated[
 ]
 
 
+# -- `emit`: a word, or `{every: 10s}` ---------------------------------------------------------------------------------
+
 EACH: Final = "each"
 LATEST: Final = "latest"
 ON_CLOSE: Final = "on close"
@@ -209,6 +211,8 @@ EmitMode = Annotated[
     ),
 ]
 
+
+# -- `ttl`: `30d`, `{event_time: 30d}` or `{processing_time: 30d}` -----------------------------------------------------
 
 _CLOCKS: Final = ("event_time", "processing_time")
 _TTL_REMEDY: Final = "write 30d, {event_time: 30d} or {processing_time: 30d}"
@@ -265,6 +269,8 @@ TtlKind = Annotated[
     ),
 ]
 
+
+# -- `select`: new columns, or with `"*": all` the input columns and changes to them -----------------------------------
 
 STAR: Final = "*"
 NEW_COLUMNS: Final = "<new columns>"

@@ -167,6 +167,8 @@ def verify_totals(orders: Sequence[Order], rows: list[list[tuple[bytes | None, b
     return verdict
 
 
+# -- the input ---------------------------------------------------------------------------------------------------------
+
 CUSTOMERS: Final = 2_000
 SKUS: Final = 500
 STATUSES: Final = ("paid", "paid", "paid", "open", "cancelled")
