@@ -21,8 +21,7 @@ from tidegate.daemon.reading.dead_letters import (
     LetterPayload,
 )
 from tidegate.daemon.reading.state import KeyColumn, StateContents, StateQuery, StateSize
-from tidegate.daemon.tap_resource import TapAnswer, TapQuery
-from tidegate.daemon.taps import TapEnd
+from tidegate.daemon.taps import TapAnswer, TapEnd, TapQuery
 
 NOTHING = LetterBytes(None, None, None)
 

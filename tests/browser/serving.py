@@ -12,7 +12,7 @@ from tests.browser.recording import Recording
 from tidegate.daemon.http.resources import Resource
 from tidegate.daemon.http.server import HttpServer
 from tidegate.daemon.resources import make_resources
-from tidegate.daemon.tap_resource import TapService
+from tidegate.daemon.taps import TapService
 
 
 class SituationServer(HttpServer):

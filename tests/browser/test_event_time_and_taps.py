@@ -12,8 +12,7 @@ from tests.browser.conftest import Viewer, record, show
 from tests.browser.serving import SituationServer, make_situation_resources
 from tests.browser.situations import NOW_MS
 from tests.daemon.http.orders import TOKEN, Daemon
-from tidegate.daemon.tap_resource import TapService
-from tidegate.daemon.taps import TapEnd, TappedRows
+from tidegate.daemon.taps import TapEnd, TappedRows, TapService
 from tidegate.plan.taps import TapPoint
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]

@@ -16,7 +16,7 @@ from tidegate import __version__
 from tidegate.daemon.control_server import LOOP_STUCK_MS, ControlServer, Listener, SlotConnection, SlotLost
 from tidegate.errors import AttemptFailed
 from tidegate.ids import Attempt, CheckpointId, SlotIndex
-from tidegate.process.channel_key import accepting_context, dialling_context
+from tidegate.slot.channel_sockets import accepting_context, dialling_context
 from tidegate.slot.control_link import LEASE_EXIT_CODE, ControlLink, ControlLost
 from tidegate.task.messages import (
     LENGTH,

@@ -29,7 +29,7 @@ from tidegate.daemon.pipeline_history import (
     StepSeries,
 )
 from tidegate.daemon.resources import make_resources
-from tidegate.daemon.tap_resource import TapService
+from tidegate.daemon.taps import TapService
 from tidegate.plan.build import build_plan
 
 PAGE = Path(__file__).parents[2] / "docs" / "operations" / "rest.md"

@@ -11,7 +11,7 @@ from tidegate.ids import TopicPartition
 from tidegate.operators.event_time import EventClock
 from tidegate.operators.kinds.window.running.base import WindowRuntime
 from tidegate.operators.runtime import Out
-from tidegate.sources.caught_up import CaughtUp, Due
+from tidegate.sources.positions import CaughtUp, Due
 from tidegate.sources.watermarks import SourceWatermarks
 from tidegate.state.time_ordered import Timed, TimeOrdered
 from tidegate.task.elements import StreamStatus, TimeControl, TimeElement, Watermark

@@ -7,8 +7,8 @@ import pytest
 from tests.sources.scripted import P0, ScriptedClient
 from tests.sources.test_rounds import Rounds
 from tidegate.operators.spec import Planned, Requirement
-from tidegate.sources.caught_up import Due
 from tidegate.sources.fetching import MessageFetcher
+from tidegate.sources.positions import Due
 
 
 class Woken(MessageFetcher):

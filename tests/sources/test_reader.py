@@ -21,9 +21,9 @@ from tidegate.ids import TopicPartition
 from tidegate.kafka.diagnosis import Obstacle
 from tidegate.kafka.errors import SourceFailed, SourceUnavailable
 from tidegate.kafka.tls import RENEWAL_S
-from tidegate.sources.caught_up import Due
 from tidegate.sources.consumer_errors import Outage
 from tidegate.sources.messages import KafkaMessages
+from tidegate.sources.positions import Due
 from tidegate.sources.reader import ConsumerThread, Pending
 from tidegate.sources.tools import Consumer, SourceTools
 

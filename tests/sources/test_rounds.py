@@ -21,9 +21,9 @@ from tidegate.kafka.errors import SourceFailed, SourceUnavailable
 from tidegate.operators.builtin.kafka_source import ON_LOST_CONTINUE
 from tidegate.operators.spec import Planned, Requirement
 from tidegate.sources import reader as module
-from tidegate.sources.caught_up import AGAIN_SECONDS, STAYS_SECONDS, Due
 from tidegate.sources.fetching import NO_OFFSET, FetchEvent, MessageFetcher
 from tidegate.sources.messages import NO_RECORDS, KafkaMessages
+from tidegate.sources.positions import AGAIN_SECONDS, STAYS_SECONDS, Due
 from tidegate.sources.reader import (
     FEW_BYTES_PER_SECOND,
     FEW_PER_SECOND,

@@ -9,8 +9,8 @@ import pytest
 
 from tidegate.formats.contract import WaitingForSchema
 from tidegate.ids import TopicPartition
-from tidegate.sources.caught_up import Due
 from tidegate.sources.messages import KafkaMessages
+from tidegate.sources.positions import Due
 from tidegate.sources.reader import ConsumerThread, Pending
 from tidegate.sources.waiting_records import AGAIN_S, HeldRecords
 

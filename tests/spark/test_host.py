@@ -22,7 +22,7 @@ from pyspark import SparkContext, accumulators
 from tests.waiting import PATIENCE_S, wait_until
 from tidegate.config.fields.secrets import Text
 from tidegate.ids import Attempt
-from tidegate.slot.bootstrap import SlotBootstrap
+from tidegate.slot.control_link import SlotBootstrap
 from tidegate.spark.host import NotEnoughSlots, SparkHost, SparkJob, _log_accumulators
 from tidegate.spark.master import SparkUnavailable
 

@@ -77,7 +77,7 @@ _NEW_KEY = (
 
 @cache
 def make_channel_key(name: str = "tidegate") -> str:
-    """Creates a channel key as `tidegate.process.channel_key` does, a different one for each name."""
+    """Creates a channel key as `tidegate.slot.channel_sockets` does, a different one for each name."""
     with TemporaryDirectory() as directory:
         made = Authority(Path(directory), name)
         return Identity(made.file, Path(directory) / "ca-key.pem").certificate_first()

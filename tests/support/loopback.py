@@ -48,7 +48,7 @@ from tidegate.ids import Attempt
 from tidegate.journal.journal import Journal
 from tidegate.plan.build import build_plan
 from tidegate.plan.graph import Plan
-from tidegate.slot.bootstrap import SlotBootstrap
+from tidegate.slot.control_link import SlotBootstrap
 from tidegate.task.messages import (
     LENGTH,
     Deploy,

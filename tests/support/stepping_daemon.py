@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from tidegate.slot.bootstrap import SlotBootstrap
+from tidegate.slot.control_link import SlotBootstrap
 from tidegate.spark.host import SparkHost, SparkJob
 
 _STEP: Final = struct.Struct("<d")

@@ -45,8 +45,7 @@ from tidegate.coordinator.ledger import key_of
 from tidegate.daemon.checkpoint_requests import CheckpointDone
 from tidegate.daemon.http.commands import ControlRequest
 from tidegate.daemon.status import PipelineState
-from tidegate.daemon.tap_resource import ROWS, ROWS_MAX, TapAnswer
-from tidegate.daemon.taps import TAP_S, TapEnd
+from tidegate.daemon.taps import ROWS, ROWS_MAX, TAP_S, TapAnswer, TapEnd
 from tidegate.errors import TidegateError
 from tidegate.formats.plain import parse_json, render_json
 from tidegate.journal.savepoint import FoundSavepoint, find_savepoints

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tidegate.daemon.http.server import HttpServer
     from tidegate.daemon.metrics import PipelineMetrics
     from tidegate.daemon.restore_point import StartOptions
-    from tidegate.daemon.tap_resource import TapService
+    from tidegate.daemon.taps import TapService
     from tidegate.plan.graph import Plan
     from tidegate.process.logs import LogSetup
     from tidegate.spark.gateway import EarlyServer
@@ -130,7 +130,7 @@ def run_pipeline(
     from tidegate.daemon.http.redaction import redact_status
     from tidegate.daemon.restore_point import StartOptions
     from tidegate.daemon.service import Daemon
-    from tidegate.daemon.tap_resource import TapService
+    from tidegate.daemon.taps import TapService
     from tidegate.daemon.tracing import start_tracing
     from tidegate.plan.upgrade_directives import give_up_columns
     from tidegate.process.limits import raise_descriptor_limit

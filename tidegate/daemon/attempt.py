@@ -38,7 +38,7 @@ from tidegate.errors import AttemptFailed, TidegateError
 from tidegate.ids import Attempt
 from tidegate.plan.graph import Plan
 from tidegate.plan.taps import TapPoint
-from tidegate.slot.bootstrap import SlotBootstrap
+from tidegate.slot.control_link import SlotBootstrap
 from tidegate.spark.job_errors import derive_job_error
 from tidegate.storage.shared import StorageNotShared
 from tidegate.task.messages import Stop

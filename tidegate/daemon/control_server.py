@@ -2,7 +2,7 @@
 
 A peer is unauthenticated until its hello has been read. Unauthenticated peers are limited in number and time, and only
 the bytes of their hello are read, so that none of them costs memory or descriptors. If the daemon has a key
-(`process/channel_key.py`), they must prove that they know it, and everything is encrypted.
+(`slot/channel_sockets.py`), they must prove that they know it, and everything is encrypted.
 
 The server pings every slot, which renews the slot's lease, and listens for heartbeats. It reports a slot as lost when
 its connection ends, when its process sends nothing after its deployment, or when its loop is stuck. Spark does not

@@ -18,7 +18,7 @@ from tidegate.daemon.http.resources import Resource, in_thread
 from tidegate.daemon.metrics import PipelineMetrics
 from tidegate.daemon.reading.dead_letters import make_dead_letters_resource
 from tidegate.daemon.reading.state import make_state_resource
-from tidegate.daemon.tap_resource import TapService
+from tidegate.daemon.taps import TapService
 from tidegate.ids import OperatorName, VertexId
 from tidegate.plan.explain import derive_explanation, render_explanation
 from tidegate.plan.graph import Plan

@@ -51,17 +51,16 @@ from tidegate.daemon.schema_service import SchemaService
 from tidegate.daemon.services import Services, SlotHost, derive_attempt_settings
 from tidegate.daemon.status import PipelineState
 from tidegate.daemon.supervisor import ShutdownIncomplete, Supervisor
-from tidegate.daemon.tap_resource import TapService, TapUnavailable
-from tidegate.daemon.taps import TappedRows
+from tidegate.daemon.taps import TappedRows, TapService, TapUnavailable
 from tidegate.errors import TidegateError
 from tidegate.ids import Attempt, ClusterName
 from tidegate.journal.journal import Journal
 from tidegate.plan.graph import Plan
 from tidegate.plan.taps import TapPoint
-from tidegate.process.channel_key import accepting_context
 from tidegate.process.limits import ending_signals, exclude_present_objects
 from tidegate.process.logs import LogContext
 from tidegate.process.service_manager import open_service_manager
+from tidegate.slot.channel_sockets import accepting_context
 from tidegate.slot.copies import sweep_copies
 from tidegate.spark.gateway import EarlyServer
 from tidegate.spark.host import SparkHost

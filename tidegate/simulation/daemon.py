@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from tidegate.coordinator.journal_state import JournalState
     from tidegate.coordinator.types import CompletedCheckpoint
     from tidegate.simulation.world import World
-    from tidegate.slot.bootstrap import SlotBootstrap
+    from tidegate.slot.control_link import SlotBootstrap
 
 CHECKPOINTS: Final = "/checkpoints"
 SAVEPOINTS: Final = "/savepoints"

@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from tidegate.kafka.channel import RequestChannel
     from tidegate.kafka.errors import BrokerUnavailable
     from tidegate.simulation.world import World
-    from tidegate.slot.bootstrap import SlotBootstrap
+    from tidegate.slot.control_link import SlotBootstrap
     from tidegate.slot.uploads import Uploads
     from tidegate.storage.base import Storage
 

@@ -3,7 +3,7 @@
 It works while the loop is busy, so it proves that the process is alive, not the loop; every heartbeat includes the age
 of the loop's last turn. If the process hears nothing from the daemon for the length of the lease, it ends itself, since
 a zombie must not continue to write (facts: a frozen executor's workers live for up to ten seconds after Spark gave them
-up).
+up). What a slot knows at first is the address of its daemon, and its credentials there.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
+import msgspec
+
 from tidegate.errors import AttemptFailed
+from tidegate.ids import Attempt
 from tidegate.task.messages import (
     LENGTH,
     MESSAGE_BYTES_MAX,
@@ -32,6 +35,18 @@ from tidegate.task.messages import (
     decode_driver_message,
     encode_message,
 )
+
+
+class SlotBootstrap(msgspec.Struct, frozen=True):
+    """Everything that travels in the Spark closure; the rest comes over the control connection."""
+
+    host: str
+    port: int
+    attempt: Attempt
+    token: str
+    connect_timeout_s: float = 30.0
+    key: str = ""
+    """See `slot/channel_sockets.py`; empty if connections are not encrypted."""
 
 
 class WakePipe:
@@ -78,7 +93,7 @@ class ControlLink:
     """The slot's connection to the daemon: exchanges the first messages, then serves on a thread after `start`.
 
     `wake` is called for every order. With `tls` everything is encrypted, and both ends present the daemon's key
-    (`process/channel_key.py`).
+    (`slot/channel_sockets.py`).
     """
 
     def __init__(

@@ -23,10 +23,9 @@ from tidegate import __version__
 from tidegate.clock import SYSTEM_CLOCK, SteadyClock
 from tidegate.errors import AttemptFailed
 from tidegate.parent import die_with_parent
-from tidegate.process.channel_key import dialling_context
 from tidegate.process.limits import collect_rarely, raise_descriptor_limit
 from tidegate.slot import POLARS_THREADS
-from tidegate.slot.channel_sockets import EncryptedSockets
+from tidegate.slot.channel_sockets import EncryptedSockets, dialling_context
 from tidegate.slot.control_link import ControlLink, WakePipe
 from tidegate.slot.faults import ForkServerFrozen, derive_failure, is_of_the_work
 from tidegate.slot.fork_guard import FROZEN, read_state
@@ -53,7 +52,7 @@ from tidegate.task.messages import (
 from tidegate.user_code.running import BlockingWatch
 
 if TYPE_CHECKING:
-    from tidegate.slot.bootstrap import SlotBootstrap
+    from tidegate.slot.control_link import SlotBootstrap
     from tidegate.slot.deployment import Deployment
 
 IDLE_WAIT_S: Final = 0.25

@@ -24,10 +24,9 @@ from tidegate.formats.schemas import Schemas, known_schemas
 from tidegate.ids import TopicPartition
 from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.operators.lateness import measure_behind
-from tidegate.sources.caught_up import Due
 from tidegate.sources.event_times import EventTimes, Rows, choose
 from tidegate.sources.messages import Records
-from tidegate.sources.positions import Positions
+from tidegate.sources.positions import Due, Positions
 from tidegate.sources.reader import ConsumerThread, Pending
 from tidegate.sources.record_parts import PartsDecoder, derive_skipped_values, open_decoder
 from tidegate.sources.tools import SOURCE_TOOLS, SourceTools

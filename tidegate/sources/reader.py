@@ -23,11 +23,10 @@ from tidegate.ids import TopicPartition
 from tidegate.kafka.errors import SourceFailed, SourceUnavailable
 from tidegate.kafka.tls import RENEWAL_S, names_tls_files, stamp_tls_files
 from tidegate.operators.builtin.kafka_source import SourceOperator
-from tidegate.sources.caught_up import CaughtUp, Due
 from tidegate.sources.consumer_errors import CHECK_SECONDS, ConsumerErrors, Outage
 from tidegate.sources.fetching import Fetcher
 from tidegate.sources.messages import NO_RECORDS, Records
-from tidegate.sources.positions import Positions, derive_restored
+from tidegate.sources.positions import CaughtUp, Due, Positions, derive_restored
 from tidegate.sources.tools import (
     AT_ONCE,
     LINGER_S,

@@ -189,7 +189,7 @@ _STORE: Final = "channel.p12"
 
 
 def make_key(java: Path, jvm: Any, directory: Path) -> str:
-    """Creates the key of a daemon (`process/channel_key.py`) as PEM text, certificate first, with Spark's Java.
+    """Creates the key of a daemon (`slot/channel_sockets.py`) as PEM text, certificate first, with Spark's Java.
 
     `jvm` is py4j's; `directory` is private. Raises SparkUnavailable.
     """

@@ -23,7 +23,7 @@ from tidegate.config.encryption import ENCRYPTED_SPARK, SECRET, STANDALONE
 from tidegate.config.fields.counts import render_count
 from tidegate.config.fields.secrets import Text, is_secret_key, reveal
 from tidegate.errors import PipelineStopped
-from tidegate.slot.bootstrap import SlotBootstrap
+from tidegate.slot.control_link import SlotBootstrap
 from tidegate.slot.fork_guard import EARLY_SERVER, FROZEN_S
 from tidegate.spark.class_archive import spark_archive
 from tidegate.spark.gateway import DriverJvm, EarlyServer, JvmOutput, link_home, make_key
@@ -167,7 +167,7 @@ class SparkHost:
         self._frozen_s = frozen_s
         self._early_server = early_server
         self.channel_key = ""
-        """The key (see `process/channel_key.py`). Set once the session is open; empty if nothing is encrypted."""
+        """The key (see `slot/channel_sockets.py`). Set once the session is open; empty if nothing is encrypted."""
         self._encrypted = encrypted
         self._start_timeout_s = start_timeout_s
         self._application = application

@@ -24,7 +24,7 @@ from tidegate.operators.waiting import add_gauges
 from tidegate.plan.assignment import assign_partitions
 from tidegate.plan.graph import Plan
 from tidegate.slot.deployment import Deployment
-from tidegate.sources.caught_up import STAYS_SECONDS
+from tidegate.sources.positions import STAYS_SECONDS
 from tidegate.storage.shared import Proof
 from tidegate.task.bad_records import DeadLetterCount
 from tidegate.task.elements import Barrier

@@ -24,8 +24,7 @@ from tidegate.daemon.http.admission import SCHEME
 from tidegate.daemon.http.pipeline_resources import make_pipeline_resources
 from tidegate.daemon.http.server import HttpServer
 from tidegate.daemon.metrics import PipelineMetrics
-from tidegate.daemon.tap_resource import TAPS_MAX, TapService, TapUnavailable
-from tidegate.daemon.taps import TapEnd, TappedRows
+from tidegate.daemon.taps import TAPS_MAX, TapEnd, TappedRows, TapService, TapUnavailable
 from tidegate.errors import TidegateError
 from tidegate.plan.build import build_plan
 from tidegate.plan.taps import TapPoint
