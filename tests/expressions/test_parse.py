@@ -261,6 +261,8 @@ def test_escapes_that_keep_their_meaning_are_taken(text: str) -> None:
         ("replace(name, cast(null as string), '')", 15, "needs a string literal", "quotes"),
         ("named_struct('a', interval 1 month)", 19, "needs a value that can be a column, not months", "to a date"),
         ("least(interval 1 month, interval 2 months)", 1, "cannot be used in `least`", "`ts + interval 1 months`"),
+        ("nvl(qty)", 1, "`nvl` takes 2 arguments, not 1", "tidegate docs expressions"),
+        ("ifnull(qty, 1, 2)", 1, "`ifnull` takes 2 arguments, not 3", "tidegate docs expressions"),
         ("upper(name, 2)", 1, "takes 1 argument, not 2", "tidegate docs expressions"),
         ("upper(*)", 7, "`*` is only allowed", "columns"),
         ("cast(name as money)", 14, "`money` is not a type", "decimal(p,s)"),

@@ -312,10 +312,10 @@ def _like(call: Call, arguments: Sequence[Compiled]) -> Compiled:
     value, pattern, escape = arguments[0].value, str(arguments[1].constant), str(arguments[2].constant)
     if call.function == "ilike":
         value, pattern, escape = value.str.to_lowercase(), pattern.lower(), escape.lower()
-    plain = _PLAIN_LIKE.fullmatch(pattern) if escape == "\\" else None
-    if plain is None or not plain[2]:
+    usual = _PLAIN_LIKE.fullmatch(pattern) if escape == "\\" else None
+    if usual is None or not usual[2]:
         return strict(call, arguments, value.str.contains(derive_like_regex(pattern, escape)))
-    first, text, last = plain.groups()
+    first, text, last = usual.groups()
     if first and last:
         return strict(call, arguments, value.str.contains(text, literal=True))
     if last:

@@ -19,6 +19,7 @@ from tidegate.expressions.expression import Call, Cast, Expression, Literal, tex
 from tidegate.expressions.functions.core import (
     Argument,
     Site,
+    check_count,
     decimal_arithmetic,
     decimal_operand,
     resolves,
@@ -163,6 +164,8 @@ def _case(site: Site, arguments: tuple[Argument, ...]) -> Expression:
 
 @resolves("coalesce", takes=(1, None))
 def _coalesce(site: Site, arguments: tuple[Argument, ...]) -> Expression:
+    if site.function in ("nvl", "ifnull"):
+        check_count(site, arguments, 2, 2)
     operands = unify(site, arguments)
     return site.call(operands[0].type, *operands)
 
