@@ -30,6 +30,8 @@ class LoopKafka:
     explains_failures = False
     accept_gone: CheckpointId | None = None
     interruptions = 0
+    place = "loopback"
+    suffix = ""
 
     def __init__(self, plan: Plan, history: Mapping[int, Sequence[Row]]) -> None:
         self.history = {partition: list(rows) for partition, rows in history.items()}
