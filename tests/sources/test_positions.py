@@ -8,11 +8,11 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tidegate.config.fields.records import Idle
 
 from tests.operators.driven import Collected
 from tests.sources.scripted import NAME, P0, P1, Scripted, order
 from tests.waiting import wait_until
+from tidegate.config.fields.records import Idle
 from tidegate.coordinator.types import SourcePositions
 from tidegate.ids import TopicPartition
 from tidegate.operators.builtin.kafka_source import EventTime
