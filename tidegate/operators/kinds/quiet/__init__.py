@@ -18,6 +18,7 @@ from tidegate.datatypes import BIGINT, BOOLEAN, TIMESTAMP, DataType
 from tidegate.expressions.bounds import FIXED_BYTES, Bound, Bounds, sum_bounds
 from tidegate.ids import StateName
 from tidegate.operators.event_time import WATERMARK
+from tidegate.operators.fingerprint import Lineages, StateFingerprint, combine_digests, digest
 from tidegate.operators.keyed import REASONS, KeyedKind, LateKeyedOperator, LateSettings
 from tidegate.operators.spec import LATE, Columns, Emits, Rest
 from tidegate.operators.step import StepContext
@@ -121,6 +122,17 @@ class QuietOperator(LateKeyedOperator, frozen=True, tag="quiet"):
             StateDeclaration(ARRIVALS, arrivals),
             *(declare_time_ordered(StateDeclaration(name, timers)) for name in (TIMERS, REPEATS)),
             WATERMARK,
+        )
+
+    @override
+    def fingerprint(self, lineages: Lineages, port: int = 0) -> StateFingerprint:
+        return combine_digests(
+            (
+                branch.origin,
+                "when a key is quiet",
+                digest(digest("conditions", *sorted(branch.conditions)), digest(*self.digested(branch)), branch.time),
+            )
+            for branch in lineages
         )
 
     @override
