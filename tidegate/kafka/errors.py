@@ -71,7 +71,7 @@ def refused_record(sink: str, reason: str) -> SinkRefused:
     """Returns the same error whether a delivery, a later record or the flush at the barrier detects the refusal."""
     return SinkRefused(
         f"sink {sink}: the broker refuses a record: {reason}; nothing of its checkpoint was committed. Change the "
-        "topic's or the sink's settings, or the record",
+        "permissions, the topic's or the sink's settings, or the record",
         sink=sink,
     )
 
