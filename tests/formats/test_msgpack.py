@@ -213,7 +213,7 @@ def test_a_value_of_another_type_is_bad_with_its_place(name: str, value: Any, re
         (b"\xc0", "WRONG_TYPE: Expected `map`, got `null`"),
         (b"\x81\x01\x02", "WRONG_TYPE: Expected `string`, got `integer` - at `key` in `$`"),
         (b"\x81\xa1s\xa1\xff", "NOT_UTF8: "),
-        (b"\x81\xa1b" + b"\x91" * 5000 + b"\x80", "TOO_DEEP: "),
+        (b"\x81\xa1b" + b"\x91" * 50_000 + b"\x80", "TOO_DEEP: "),
         (b"\x81\xa1A\x01", "NO_DECLARED_FIELD: it has none of the declared fields; its fields are `A`; `A` is not `a`"),
         (b"\x81\xa1\xff\x01", "NO_DECLARED_FIELD: it has none of the declared fields; its fields are `?`"),
     ],
