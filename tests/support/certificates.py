@@ -42,7 +42,7 @@ class Authority:
         self._directory = directory
         self._own = Identity(directory / "ca.pem", directory / "ca-key.pem")
         # Python 3.13 and newer reject an authority whose certificate does not name what its key may be used for.
-        lasting = ["-days", str(DAYS), "-subj", f"/CN={name}", "-addext", "keyUsage=critical,keyCertSign,cRLSign"]
+        lasting = ["-days", str(DAYS), "-subj", f"/CN={name}", "-addext", "keyUsage=digitalSignature,keyCertSign"]
         self._openssl("req", "-x509", *_NEW_KEY, str(self._own.key), *lasting, "-out", str(self.file))
 
     @property
