@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -38,8 +39,9 @@ def events() -> list[Event]:
 
 
 @pytest.fixture(scope="module")
-def database(events: Sequence[Event]) -> sqlite3.Connection:
-    return load(events)
+def database(events: Sequence[Event]) -> Iterator[sqlite3.Connection]:
+    with closing(load(events)) as opened:
+        yield opened
 
 
 def produce(event: Event) -> ProducedRecord:
@@ -73,8 +75,10 @@ def run(name: str, events: Sequence[Event], columns: Sequence[str]) -> list[Row]
 def test_a_pipeline_gives_what_sqlite_gives(name: str, events: Sequence[Event], database: sqlite3.Connection) -> None:
     if name in OTHERS:
         events = events_of(name)
-        database = load(events)
-    columns, expected = query(database, name)
+        with closing(load(events)) as own:
+            columns, expected = query(own, name)
+    else:
+        columns, expected = query(database, name)
     assert len(expected) > 1
     assert run(name, events, columns) == expected
 
