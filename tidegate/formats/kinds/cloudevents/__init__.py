@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Final
+from typing import Annotated, Any, ClassVar, Final
 
 from pydantic import Field
 from typing_extensions import override
@@ -164,6 +164,11 @@ the key with `key: ce_partitionkey`. A sink does not pass on headers that it wri
         constants = read_settings(SinkSection, options).attributes
         names = dict.fromkeys([*CORE, *attributes_of(columns), *constants])
         return (*(f"{PREFIX}{name}" for name in names), CONTENT_TYPE)
+
+    @override
+    def from_plain(self, value: Any, options: FormatOptions = NO_OPTIONS) -> bytes:
+        """Encodes the value as JSON: the data of an event whose attributes are headers, or a structured event."""
+        return super().from_plain(value, options)
 
     @override
     def decoder(self, declared: Columns, output: Columns, options: FormatOptions, schemas: Schemas) -> Decoder:

@@ -7,7 +7,7 @@ column by column. Events in structured mode are decoded in C where that is certa
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import Any, Final
 
@@ -15,7 +15,7 @@ import msgspec
 import polars as pl
 from typing_extensions import override
 
-from tidegate.datatypes import BINARY, FIRST_MOMENT, LAST_MOMENT, STRING, DataType, Schema
+from tidegate.datatypes import BINARY, STRING, DataType, Schema
 from tidegate.formats.columns import polars_type, read_utf8
 from tidegate.formats.contract import Columns, Decoded, Decoder, FlatHeaders, Messages
 from tidegate.formats.failures import FailureKind, RecordFailure
@@ -31,8 +31,8 @@ from tidegate.formats.kinds.cloudevents.attributes import (
     attribute_of,
     fields_of,
     is_json,
-    is_media_type,
 )
+from tidegate.formats.kinds.cloudevents.checks import AttributeReader, is_suspect
 from tidegate.formats.kinds.json.reader import JsonDecoder, explain_failure
 from tidegate.formats.schemas import FormatOptions, UnknownFields
 from tidegate.native.columns import Rows
@@ -57,6 +57,7 @@ class CertainEvents(Certain):
             pl.col("datacontenttype").is_null() | pl.col("datacontenttype").str.contains(JSON_TYPE),
             *([_any_field(fields)] if fields else []),
         ).alias(_CERTAIN)
+        self._attributes = attributes
         self._has_fields = bool(fields)
         self._output = [(column, attribute_of(column)) for column, _ in output]
 
@@ -69,13 +70,24 @@ class CertainEvents(Certain):
             for column, name in self._output
         ]
         rows = pl.DataFrame(found) if found else pl.DataFrame(height=frame.height)
-        certain = frame.select(self._certain).to_series()
-        if certain.all():
+        if self._are_certain(frame, data):
             return Rows(rows, left)
+        certain = frame.select(self._certain).to_series()
         before = set(left)
         taken = [row for row in range(count) if row not in before]
         left = sorted([*left, *(taken[place] for place in (~certain).arg_true())])
         return Rows(rows.filter(certain) if found else pl.DataFrame(height=count - len(left)), left)
+
+    def _are_certain(self, frame: pl.DataFrame, data: pl.DataFrame | None) -> bool:
+        """Returns whether all rows are for sure. Most batches are, and few comparisons show that."""
+        if frame.get_column(_BASE64).null_count() != frame.height:
+            return False
+        if data is not None and all(column.null_count() for column in data.get_columns()):
+            return False
+        texts = {
+            name: frame.get_column(name) for name, kind in self._attributes.items() if name in CORE and kind == STRING
+        }
+        return not is_suspect(texts)
 
 
 def _any_field(fields: Columns) -> pl.Expr:
@@ -253,6 +265,7 @@ class EventDecoder(Decoder):
     def __init__(self, declared: Columns, output: Columns, options: FormatOptions) -> None:
         kinds = dict(declared)
         self._attributes = {name: kind for column, kind in declared if (name := attribute_of(column))}
+        self._checks = AttributeReader(self._attributes)
         self._output = output
         wanted = {name for name, _ in output}
         fields = tuple(fields_of(kinds).items())
@@ -302,7 +315,7 @@ class EventDecoder(Decoder):
         texts: dict[str, pl.Series],
         failures: dict[int, RecordFailure],
     ) -> Decoded:
-        columns = read_attributes(self._attributes, texts, failures)
+        columns = self._checks.read(texts, failures)
         self._check_content(texts["datacontenttype"], failures)
         data, height = self._read_data(messages, values, failures), len(texts["id"])
         bad = sorted(failures)
@@ -424,90 +437,3 @@ def _values_of(messages: Messages | None, values: list[bytes | None] | None) -> 
         return values
     assert messages is not None
     return messages.values
-
-
-# -- texts of attributes to columns, column by column ------------------------------------------------------------------
-
-
-_SHOWN_MAX: Final = 60
-_RFC3339: Final = r"^\d{4}-\d{2}-\d{2}[Tt ]([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d+)?([Zz]|[+-]([01]\d|2[0-3]):[0-5]\d)$"
-_INTEGER: Final = r"^-?(0|[1-9]\d*)$"
-
-
-def read_attributes(
-    attributes: Schema, texts: dict[str, pl.Series], failures: dict[int, RecordFailure]
-) -> dict[str, pl.Series]:
-    """Returns the columns of all rows. Adds a failure for the first mistake of each row that has none yet."""
-    columns = {name: _typed(texts[name], kind) for name, kind in attributes.items()}
-    for name in REQUIRED:
-        if texts[name].null_count():
-            _fail(failures, texts[name].is_null().arg_true(), f"the event has no `{name}`")
-    for name, kind in attributes.items():
-        if name in CORE:
-            _fail(failures, (texts[name] == "").arg_true(), f"`{name}` is empty")
-        _find_untyped(name, kind, texts[name], columns[name], failures)
-    _check_each("specversion", texts, failures, lambda one: one == SPECVERSION, f"but only {SPECVERSION} is supported")
-    _check_each("datacontenttype", texts, failures, is_media_type, "which is not a media type")
-    return columns
-
-
-def _fail(failures: dict[int, RecordFailure], rows: Iterable[int], message: str) -> None:
-    for row in rows:
-        failures.setdefault(row, RecordFailure(row, FailureKind.INVALID_EVENT, message))
-
-
-def _check_each(
-    name: str,
-    texts: dict[str, pl.Series],
-    failures: dict[int, RecordFailure],
-    is_valid: Callable[[str], bool],
-    reason: str,
-) -> None:
-    """Checks an attribute that has few different values."""
-    for one in texts[name].unique().drop_nulls().to_list():
-        if not is_valid(one):
-            _fail(failures, (texts[name] == one).arg_true(), f"`{name}` is {_shown(one)}, {reason}")
-
-
-def _find_untyped(
-    name: str, kind: DataType, text: pl.Series, column: pl.Series, failures: dict[int, RecordFailure]
-) -> None:
-    if column.null_count() == text.null_count():
-        return
-    what = "not a time of RFC 3339 in the years 1 to 9999" if kind.kind == "timestamp" else f"no {kind}"
-    for row in (column.is_null() & text.is_not_null()).arg_true():
-        _fail(failures, (row,), f"`{name}` is {_shown(text[row])}, {what}")
-
-
-def _is_empty(text: pl.Series) -> bool:
-    return text.null_count() == len(text)
-
-
-def _typed(text: pl.Series, kind: DataType) -> pl.Series:
-    """Returns NULL for a text that is no value of the type."""
-    if kind == STRING:
-        return text
-    if _is_empty(text):
-        return pl.Series(text.name, [None], dtype=polars_type(kind)).new_from_index(0, len(text))
-    return pl.DataFrame([text.alias("text")]).select_seq(_typed_text(pl.col("text"), kind)).to_series()
-
-
-def _typed_text(text: pl.Expr, kind: DataType) -> pl.Expr:
-    if kind.kind == "timestamp":
-        return _moments(text)
-    if kind.kind == "boolean":
-        return text.replace_strict(["true", "false"], [True, False], default=None, return_dtype=pl.Boolean)
-    if kind.kind == "binary":
-        return text.str.decode("base64", strict=False)
-    return pl.when(text.str.contains(_INTEGER)).then(text).cast(polars_type(kind), strict=False)
-
-
-def _moments(text: pl.Expr) -> pl.Expr:
-    """Digits of a second beyond the sixth are cut off."""
-    found = text.str.to_datetime("%+", time_unit="us", time_zone="UTC", strict=False, cache=False)
-    proper = text.str.contains(_RFC3339) & found.to_physical().is_between(FIRST_MOMENT, LAST_MOMENT)
-    return pl.when(proper).then(found)
-
-
-def _shown(text: str) -> str:
-    return repr(text[:_SHOWN_MAX]) + ("..." if len(text) > _SHOWN_MAX else "")
