@@ -61,7 +61,7 @@ STEPS: dict[str, Callable[[], Any]] = {
     "top-n": lambda: RankingOperator(NAME, ("k",), COLUMNS, FAIL, "x", 3, True, EACH),
     "top-n on close": lambda: RankingOperator(NAME, ("k",), COLUMNS, FAIL, "x", 3, True, ON_CLOSE),
     "last": lambda: LastOperator(NAME, ("k",), COLUMNS, FAIL),
-    "dedup": lambda: DedupOperator(NAME, (COLUMNS[0],), SIZE_MS, COLUMNS, FAIL),
+    "dedup": lambda: DedupOperator(NAME, ("k",), COLUMNS, FAIL, SIZE_MS),
     "totals": lambda: AggregateOperator(
         NAME, ("k",), TOTALS, "each", (COLUMNS[0], ("n", BIGINT), ("total", BIGINT)), FAIL
     ),

@@ -209,7 +209,7 @@ def measure_events(frame: pl.DataFrame, mode: str, runs: int) -> None:
     declared = FORMATS["cloudevents"].read_columns(dict(COLUMNS))
     decoder = FORMATS["cloudevents"].decoder(tuple(declared.items()), columns, FormatOptions(), KnownSchemas())
     values = [value or b"" for value in written.values]
-    messages = cast("Messages", Events(values, [one or () for one in written.headers or ()]))
+    messages = cast("Messages", Events(values, [one or () for one in written.header_pairs(0, whole.height) or ()]))
     texts = cast("Messages", InPlace([value or b"" for value in json_out.encode(whole).values]))
     read_json = JsonDecoder(columns)
     assert whole.equals(frame_of(decoder.decode(messages)))

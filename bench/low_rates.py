@@ -18,7 +18,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -75,7 +75,7 @@ class Sample(NamedTuple):
 class Measured(NamedTuple):
     """One run."""
 
-    cores: Counter[str]
+    cores: dict[str, float]
     """By kind of process."""
     busiest: list[tuple[str, str, float, float]]
     """Kind of process, name of the thread, cores, wake-ups per second; threads of one name together."""
@@ -111,7 +111,7 @@ def _run(broker: DevelopmentBroker, directory: Path, workload: str, rate: int, o
         after, broker_after = _sample(process.pid), _sample(broker.pid or 0)
         cores, busiest = _subtract(before, after)
         return Measured(
-            cores, busiest[: options.threads], _subtract(broker_before, broker_after)[0].total(), ages.end()
+            cores, busiest[: options.threads], sum(_subtract(broker_before, broker_after)[0].values()), ages.end()
         )
     finally:
         load.end()
@@ -120,10 +120,10 @@ def _run(broker: DevelopmentBroker, directory: Path, workload: str, rate: int, o
 
 
 def _print(workload: str, rate: int, found: Measured) -> None:
-    kinds = ", ".join(f"{kind} {cores:.3f}" for kind, cores in found.cores.most_common())
+    kinds = ", ".join(f"{kind} {cores:.3f}" for kind, cores in sorted(found.cores.items(), key=lambda one: -one[1]))
     ages = sorted(found.ages_ms)
     latency = f"p50 {ages[len(ages) // 2]:.0f} ms, p99 {ages[len(ages) * 99 // 100]:.0f} ms" if ages else "no output"
-    print(f"{workload} {rate:>6}/s: {found.cores.total():.3f} cores ({kinds}), broker {found.broker:.3f}, "
+    print(f"{workload} {rate:>6}/s: {sum(found.cores.values()):.3f} cores ({kinds}), broker {found.broker:.3f}, "
           f"{latency}, {len(ages)} results", flush=True)  # fmt: skip
     for kind, name, cores, wakes in found.busiest:
         print(f"{'':>12}{cores:.4f} cores, {wakes:7.1f} wake-ups/s: {kind}, {name}", flush=True)
@@ -213,7 +213,7 @@ class Ages:
         while not self._ending:
             messages = self._consumer.consume(1000, 0.02)
             now_ms = time.time() * 1000
-            self._found += [now_ms - decode(one.value()).ts for one in messages if one.error() is None]
+            self._found += [now_ms - decode(one.value() or b"").ts for one in messages if one.error() is None]
         self._consumer.close()
 
 
@@ -257,10 +257,10 @@ def _kinds(root: int) -> dict[int, str]:
     return kinds
 
 
-def _subtract(before: Sample, after: Sample) -> tuple[Counter[str], list[tuple[str, str, float, float]]]:
+def _subtract(before: Sample, after: Sample) -> tuple[dict[str, float], list[tuple[str, str, float, float]]]:
     """Cores by kind of process, and the threads, busiest first."""
     elapsed_s = after.at - before.at
-    cores: Counter[str] = Counter()
+    cores: dict[str, float] = defaultdict(float)
     by_name: dict[tuple[str, str], list[float]] = {}
     for place, one in after.threads.items():
         earlier = before.threads.get(place, Thread(0, 0))
@@ -271,7 +271,9 @@ def _subtract(before: Sample, after: Sample) -> tuple[Counter[str], list[tuple[s
         sums[1] += (one.wakes - earlier.wakes) / elapsed_s
     for kind, ticks in after.ended.items():
         cores[kind] += (ticks - before.ended.get(kind, 0)) / TICK / elapsed_s
-    busiest = sorted(((*place, *sums) for place, sums in by_name.items()), key=lambda one: -one[2])
+    busiest = sorted(
+        ((kind, name, used, wakes) for (kind, name), (used, wakes) in by_name.items()), key=lambda one: -one[2]
+    )
     return cores, busiest
 
 

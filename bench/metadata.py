@@ -67,9 +67,9 @@ SETS: dict[tuple[str, str], tuple[str, ...]] = {
 class Asking(KafkaSource):
     """Asks for headers, and makes nothing of them."""
 
-    def _batch(self, pending: Pending, positions: Positions) -> SourceBatch | WaitingForSchema | None:
+    def _decode(self, pending: Pending, positions: Positions) -> SourceBatch | WaitingForSchema | None:
         _ = pending.records.flat_headers or pending.records.headers
-        return super()._batch(pending, positions)
+        return super()._decode(pending, positions)
 
 
 def fill(bootstrap: str, records: int) -> None:

@@ -123,7 +123,7 @@ def _time_operator(operator: StepOperator, batches: Sequence[pl.DataFrame]) -> f
 
 
 def _time_function(batches: Sequence[pl.DataFrame]) -> float:
-    from python_steps import paid_row
+    from python_steps import paid_row  # type: ignore[import-not-found]  # next to the program
 
     rows = [Row(row) for batch in batches for row in batch.select(*COLUMNS).to_dicts()]
     emitted: list[Any] = []

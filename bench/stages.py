@@ -203,7 +203,7 @@ def run_round(plan: Plan, blocks: Sequence[Block]) -> list[Stage]:
 def read(source: KafkaSource, positions: Positions, block: Block) -> tuple[pl.DataFrame, int]:
     """Returns the rows of a block, and the watermark after them."""
     records = NativeMessages(block.records._loans, frozenset(), block.records._all, block.records.size_bytes)  # noqa: SLF001  # without what is remembered
-    batch, out = source._batch(Pending(records), positions), Collected()  # noqa: SLF001  # a source without a client
+    batch, out = source._decode(Pending(records), positions), Collected()  # noqa: SLF001  # a source without a client
     assert isinstance(batch, SourceBatch)
     assert source.watermarks is not None
     source.watermarks.send_after(out)

@@ -241,9 +241,9 @@ def report(life: Life, count: int) -> None:
     print(f", {size / 1e6:.1f} MB in {len(life.handles)} files, process {memory_mib():.0f} MiB", flush=True)
     for turn in range(3):
         life.put(range(turn, count, 50), turn + 1)
-        with measure() as part:
+        with measure() as spent:
             written, held = life.snapshot()
-        print(f"2 % changed: barrier {life.barriers[-1]:.1f} ms, longest hold {held:.1f} ms, {part}", end="")
+        print(f"2 % changed: barrier {life.barriers[-1]:.1f} ms, longest hold {held:.1f} ms, {spent}", end="")
         print(
             f", {written / 1e6:.2f} MB: {100 * written / size:.1f} % of the bytes, process {memory_mib():.0f} MiB",
             flush=True,
@@ -252,10 +252,10 @@ def report(life: Life, count: int) -> None:
     print(f"a batch of {PROBED} keys right behind a barrier: {life.probe(count, 1):.0f} us", flush=True)
     del capture
     life.put(range(0, count, 2), 9)
-    with measure() as part:
+    with measure() as spent:
         written, held = life.snapshot()
     print(
-        f"50 % changed: barrier {life.barriers[-1]:.1f} ms, longest hold {held:.1f} ms, {part}, {written / 1e6:.1f} MB"
+        f"50 % changed: barrier {life.barriers[-1]:.1f} ms, longest hold {held:.1f} ms, {spent}, {written / 1e6:.1f} MB"
     )
     life.snapshot()
     print(f"nothing changed: barrier {life.barriers[-1]:.1f} ms", flush=True)

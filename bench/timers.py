@@ -16,6 +16,7 @@ import resource
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import polars as pl
@@ -123,7 +124,7 @@ def main(kind: str = "tumbling", backend: str = "memory", windows: str = "100000
     opening, closing, barriers = Calls(), Calls(), Barriers(runtime)
     for number in range(int(windows) // BATCH):
         batch = batch_of(number)
-        opening.time(lambda batch=batch: runtime.process(0, batch, out))
+        opening.time(partial(runtime.process, 0, batch, out))
     print(f"{kind}, {backend}: {runtime.gauges['open_windows']} windows open, {memory_mib() - before:.0f} MiB")
     print("opening:", opening)
     barriers.take()

@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import os
 import random
-import sys
 import tempfile
 import time
 from collections.abc import Mapping
@@ -151,4 +150,4 @@ def _parse() -> argparse.Namespace:
 
 if __name__ == "__main__":
     os.environ.pop("KAFKA_BOOTSTRAP", None)
-    sys.exit(main())
+    main()

@@ -25,6 +25,7 @@ BEHIND = 200_000
 TIMEOUT_S = 30
 
 Record = dict[str, Any]
+Step = Callable[[Sequence[ck.Message]], list[Record]]
 encode = msgspec.json.Encoder().encode
 
 
@@ -107,7 +108,7 @@ class Enriched(msgspec.Struct):
     country: str | None
 
 
-def select_paid() -> Callable[[Sequence[ck.Message]], list[Record]]:
+def select_paid() -> Step:
     """W1: filter and select."""
     decode = msgspec.json.Decoder(Order).decode
 
@@ -123,7 +124,7 @@ def select_paid() -> Callable[[Sequence[ck.Message]], list[Record]]:
     return step
 
 
-def running_totals() -> Callable[[Sequence[ck.Message]], list[Record]]:
+def running_totals() -> Step:
     """W2: count and sum of each customer, after each order."""
     decode = msgspec.json.Decoder(Sale).decode
     totals: dict[str, tuple[int, int]] = {}
@@ -141,7 +142,7 @@ def running_totals() -> Callable[[Sequence[ck.Message]], list[Record]]:
     return step
 
 
-def windows(size: int, lateness: int, partitions: int) -> Callable[[Sequence[ck.Message]], list[Record]]:
+def windows(size: int, lateness: int, partitions: int) -> Step:
     """W3: count and sum of each sku in tumbling windows, which the slowest partition closes."""
     decode = msgspec.json.Decoder(Item).decode
     times = [0] * partitions
@@ -172,7 +173,7 @@ def windows(size: int, lateness: int, partitions: int) -> Callable[[Sequence[ck.
     return step
 
 
-def lookup(bootstrap: str, topic: str) -> Callable[[Sequence[ck.Message]], list[Record]]:
+def lookup(bootstrap: str, topic: str) -> Step:
     """Adds two columns of a table to each order. The table is read to its end first, and then does not change."""
     decode = msgspec.json.Decoder(Bought).decode
     table = read_table(bootstrap, topic)
@@ -250,23 +251,23 @@ def run(settings: dict[str, str]) -> None:
     )
     producer.init_transactions(TIMEOUT_S)
     consumer.subscribe([settings["input"]])
-    step = {
+    steps: dict[str, Callable[[], Step]] = {
         "W1": select_paid,
         "W2": running_totals,
-        "W3": lambda: windows(*(int(settings[key]) for key in ("window.ms", "lateness.ms", "partitions"))),
+        "W3": lambda: windows(int(settings["window.ms"]), int(settings["lateness.ms"]), int(settings["partitions"])),
         "lookup": lambda: lookup(settings["bootstrap"], settings["table"]),
-    }[settings["workload"]]()
+    }
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 50, 100)
-    loop(settings, consumer, producer, step, stopped)
+    loop(settings, consumer, producer, steps[settings["workload"]](), stopped)
 
 
 def loop(
     settings: dict[str, str],
     consumer: ck.Consumer,
     producer: ck.Producer,
-    step: Callable[[Sequence[ck.Message]], list[Record]],
+    step: Step,
     stopped: Sequence[int],
 ) -> None:
     """Reads, computes, writes and commits."""
