@@ -69,12 +69,26 @@ class TopicReader:
             found = self._consumer.list_topics(self.topic, timeout=ANSWER_S).topics[self.topic]
             if found.error is not None:
                 raise self._refused(f"topic {self.topic} cannot be read: {found.error.str()}", topic=self.topic)
-            return {
-                number: self._consumer.get_watermark_offsets(ck.TopicPartition(self.topic, number), ANSWER_S)
-                for number in sorted(found.partitions)
-            }
+            return {number: self._bounds_of(number) for number in sorted(found.partitions)}
         except ck.KafkaException as error:
             raise explain(self._kafka, error, self._refused) from error
+
+    def _bounds_of(self, number: int) -> tuple[int, int]:
+        """Asks again while the partition moves to another leader, as right after its topic was created."""
+        import confluent_kafka as ck
+
+        deadline_s = time.monotonic() + ANSWER_S
+        while True:
+            try:
+                return self._consumer.get_watermark_offsets(ck.TopicPartition(self.topic, number), ANSWER_S)
+            except ck.KafkaException as error:
+                moves = error.args[0].code() in (
+                    ck.KafkaError.NOT_LEADER_FOR_PARTITION,
+                    ck.KafkaError.LEADER_NOT_AVAILABLE,
+                )
+                if not moves or time.monotonic() > deadline_s:
+                    raise
+            time.sleep(POLL_S)
 
     def read(self, starts: Mapping[int, int], ends: Mapping[int, int] | None) -> Iterator[ck.Message]:
         """Yields records from `starts` up to `ends` (without `ends`, endlessly), in the order of each partition.
