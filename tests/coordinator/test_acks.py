@@ -38,7 +38,8 @@ from tidegate.coordinator.events import (
     Tick,
 )
 from tidegate.coordinator.pending import NEXT, PendingCheckpoint, PendingPhase
-from tidegate.coordinator.types import Decline, ProtocolBroken
+from tidegate.coordinator.story import ProtocolBroken
+from tidegate.coordinator.types import Decline
 from tidegate.ids import CheckpointId, SlotIndex, SubtaskId, VertexId
 
 STRANGER = SubtaskId(VertexId("gone"), SlotIndex(0))

@@ -40,8 +40,9 @@ from tidegate.coordinator.events import (
     TransactionsEnded,
     TriggerRequested,
 )
+from tidegate.coordinator.story import ProtocolBroken
 from tidegate.coordinator.triggers import PHASES, AttemptPhase, Cause
-from tidegate.coordinator.types import Decline, ProtocolBroken
+from tidegate.coordinator.types import Decline
 from tidegate.ids import CheckpointId
 
 

@@ -7,7 +7,7 @@ import pytest
 from tests.coordinator.values import TOTALS, ack, committable
 from tidegate.committable import Committable
 from tidegate.coordinator.ledger import TransactionLedger
-from tidegate.coordinator.types import ProtocolBroken, Story
+from tidegate.coordinator.story import ProtocolBroken, Story
 from tidegate.ids import CheckpointId
 
 ONE, TWO = (committable(number, producer_id=100 + number, pool_slot=number) for number in (1, 2))

@@ -34,8 +34,9 @@ from tidegate.coordinator.events import (
     TriggerFailed,
     TriggerRequested,
 )
+from tidegate.coordinator.story import STORY_MAX, ProtocolBroken, Story
 from tidegate.coordinator.triggers import AttemptPhase
-from tidegate.coordinator.types import STORY_MAX, Decline, ProtocolBroken, Story
+from tidegate.coordinator.types import Decline
 from tidegate.ids import CheckpointId
 
 ONE = CheckpointId(1)

@@ -50,7 +50,8 @@ from tidegate.coordinator.events import (
     TriggerRequested,
     WriteSavepoint,
 )
-from tidegate.coordinator.types import Decline, ProtocolBroken, StateHandle
+from tidegate.coordinator.story import ProtocolBroken
+from tidegate.coordinator.types import Decline, StateHandle
 from tidegate.ids import CheckpointId
 
 ONE, TWO = CheckpointId(1), CheckpointId(2)

@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from tidegate.coordinator.types import ProtocolBroken
+from tidegate.coordinator.story import ProtocolBroken
 from tidegate.ids import CheckpointId, TransactionalId
 from tidegate.sinks.pool import LIFE, IdPool, TransactionState, TransactionStep, derive_pool_size, derive_warm
 

@@ -55,6 +55,7 @@ from tidegate.coordinator.events import (
 )
 from tidegate.coordinator.ledger import StateLedger, TransactionLedger
 from tidegate.coordinator.pending import DECIDED_MAX, DecidedCheckpoints, PendingCheckpoint, PendingPhase
+from tidegate.coordinator.story import Story
 from tidegate.coordinator.triggers import (
     ACTIVE,
     PHASES,
@@ -67,7 +68,7 @@ from tidegate.coordinator.triggers import (
     decide_refusal,
     is_crowded,
 )
-from tidegate.coordinator.types import Ack, CompletedCheckpoint, Job, StateHandle, Story
+from tidegate.coordinator.types import Ack, CompletedCheckpoint, Job, StateHandle
 from tidegate.ids import CheckpointId, SubtaskId
 
 

@@ -12,7 +12,8 @@ from collections.abc import Iterable
 from typing import Final
 
 from tidegate.committable import Committable
-from tidegate.coordinator.types import Ack, CompletedCheckpoint, StateHandle, Story
+from tidegate.coordinator.story import Story
+from tidegate.coordinator.types import Ack, CompletedCheckpoint, StateHandle
 from tidegate.ids import CheckpointId, ProducerId, TransactionalId
 from tidegate.storage.names import checkpoint_of_state
 

@@ -9,7 +9,8 @@ from typing import Final
 
 from tidegate.committable import Committable
 from tidegate.coordinator.events import AckOutcome, CheckpointFailure, CheckpointProperties, CheckpointReport
-from tidegate.coordinator.types import Ack, CompletedCheckpoint, StateHandle, Story
+from tidegate.coordinator.story import Story
+from tidegate.coordinator.types import Ack, CompletedCheckpoint, StateHandle
 from tidegate.ids import Attempt, CheckpointId, OperatorName, SubtaskId
 
 DECIDED_MAX: Final = 64

@@ -1,18 +1,12 @@
-"""Types that the coordinator, the slots and the journal exchange about checkpoints: plain, frozen, serializable.
-
-And the story: the most recent events, reported when an event follows that should be impossible.
-"""
+"""Types that the coordinator, the slots and the journal exchange about checkpoints: plain, frozen, serializable."""
 
 from __future__ import annotations
 
-from collections import deque
 from enum import StrEnum
-from typing import Final
 
 import msgspec
 
 from tidegate.committable import Committable
-from tidegate.errors import PipelineStopped
 from tidegate.ids import (
     Attempt,
     CheckpointId,
@@ -179,31 +173,3 @@ class Job(msgspec.Struct, frozen=True):
     """The checkpoints that the journal retains, oldest first; the coordinator never discards their state."""
     carried: tuple[Committable, ...] = ()
     """Committables of the restored checkpoint that recovery has not ended; usually none."""
-
-
-STORY_MAX: Final = 40
-
-
-class ProtocolBroken(PipelineStopped):
-    """An event occurred that the protocol rules out; continuing could lose or duplicate records."""
-
-    code = "protocol-broken"
-
-
-class Story:
-    """A bounded log of short lines."""
-
-    def __init__(self) -> None:
-        self._lines: deque[str] = deque(maxlen=STORY_MAX)
-
-    def tell(self, line: str) -> None:
-        """Adds a line, dropping the oldest if there are too many."""
-        self._lines.append(line)
-
-    def broken(self, problem: str) -> ProtocolBroken:
-        """Returns the error to raise: the problem, then the events before it, oldest first."""
-        told = "; ".join(self._lines) or "nothing"
-        return ProtocolBroken(
-            f"{problem}; this is a bug in Tidegate, please report it with what came before: {told}",
-            story=tuple(self._lines),
-        )

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from tidegate.coordinator.types import ProtocolBroken
+from tidegate.coordinator.story import ProtocolBroken
 from tidegate.errors import TidegateError
 from tidegate.ids import SlotIndex, SubtaskId
 from tidegate.simulation.account import Account

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from enum import StrEnum
 from typing import Final
 
-from tidegate.coordinator.types import Story
+from tidegate.coordinator.story import Story
 from tidegate.ids import CheckpointId, TransactionalId
 
 
