@@ -228,7 +228,7 @@ def install_wheels(directories: Sequence[Path]) -> None:
 
 @contextmanager
 def isolate_wheels(directories: Sequence[Path]) -> Iterator[None]:
-    """Within the block, modules of these directories are imported anew; after it, the modules of before are back."""
+    """Within the block, modules of these directories are imported anew; afterwards the previous ones are restored."""
     before = {name: sys.modules[name] for one in directories for name in _modules_in(one) if name in sys.modules}
     install_wheels(())
     try:

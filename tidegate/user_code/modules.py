@@ -184,7 +184,7 @@ def install_modules(modules: Modules) -> None:
 
 @contextmanager
 def isolate_modules(modules: Modules) -> Iterator[None]:
-    """Within the block, these modules are imported anew; after it, the modules of before are back.
+    """Within the block, these modules are imported anew; afterwards the previous ones are restored.
 
     So an attempt in the process of a test or a notebook begins without what the code of the last one has kept.
     """
